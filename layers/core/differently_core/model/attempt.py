@@ -1,0 +1,66 @@
+"""An attempt: one try to create a sandbox's instance on one pool, recorded before the call that makes it.
+
+After a crash or a lost answer the attempt says where to look. An attempt that may have left something behind keeps
+its pool's slot (`holds_slot`) until absence and the end of the attempt are both proved.
+
+    calling -> live      the instance is the sandbox's
+            -> debt      something may be left: clean up
+            -> settled   proved: nothing is left and nothing can come
+    live    -> debt | settled
+    debt    -> settled
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import ClassVar
+
+from ..runtime.ids import OrgId, ProjectId, SandboxId
+from .due import due_index
+from .record import Key, Record, Table
+from .resources import Size
+
+
+class AttemptState(StrEnum):
+    CALLING = "calling"
+    LIVE = "live"
+    DEBT = "debt"
+    SETTLED = "settled"
+
+
+class Attempt(Record):
+    kind: ClassVar[str] = "attempt"
+    table: ClassVar[Table] = Table.STATE
+    native: ClassVar[tuple[str, ...]] = ("status", "version", "due_at")
+
+    sandbox: SandboxId
+    number: int
+    org: OrgId
+    project: ProjectId
+    pool: str
+    size: Size
+    generation: int
+    status: AttemptState
+    version: int = 1
+    started_at: datetime
+    call_until: datetime
+    """After this moment no call of ours that belongs to the attempt can still be in flight."""
+    settles_at: datetime
+    """After this moment the backend cannot bring up a late instance of it (the adapter declares how long it may take)."""
+    ref: str | None = None
+    holds_slot: bool = False
+    ended: bool = False
+    """True once the outcome of the create call was seen: nothing late can come of it."""
+    cleanup_failures: int = 0
+    due_at: datetime | None = None
+
+    @staticmethod
+    def key_of(sandbox: SandboxId, number: int) -> Key:
+        return Key(Table.STATE, f"SBX#{sandbox}", f"ATTEMPT#{number:06d}")
+
+    def key(self) -> Key:
+        return self.key_of(self.sandbox, self.number)
+
+    def index(self) -> dict[str, str | int]:
+        return due_index(f"{self.sandbox}#{self.number:06d}", self.due_at)

@@ -1,0 +1,147 @@
+"""A pool is one configured backend; its view is what the last probe saw of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, ClassVar, NewType
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from .record import Key, Record, Table, Wire
+
+PoolName = NewType("PoolName", str)
+POOL_NAME_PATTERN = r"^[a-z][a-z0-9-]{0,62}$"
+
+
+class Trust(StrEnum):
+    PRIVATE = "private"
+    EXTERNAL = "external"
+
+
+class CostModel(Wire):
+    """Prices an hour in the operator's currency, for estimates only."""
+
+    cpu_hour: Annotated[float, Field(ge=0)] = 0.0
+    memory_gib_hour: Annotated[float, Field(ge=0)] = 0.0
+
+
+class PoolState(StrEnum):
+    ACTIVE = "active"
+    DRAINING = "draining"
+    """Takes nothing new; what runs in it goes on."""
+
+
+class Pool(Record):
+    """`config` is the adapter's public configuration; `credential` refers to a stored secret and never holds one."""
+
+    kind: ClassVar[str] = "pool"
+    table: ClassVar[Table] = Table.CONFIG
+    native: ClassVar[tuple[str, ...]] = ("version",)
+
+    name: str
+    adapter: str
+    trust: Trust
+    region: str | None = None
+    max_concurrency: int
+    cost_model: CostModel = CostModel()
+    config: dict[str, JsonValue] = {}
+    credential: str | None = None
+    state: PoolState = PoolState.ACTIVE
+    version: int = 1
+    created_at: datetime
+
+    @staticmethod
+    def key_of(name: str) -> Key:
+        return Key(Table.CONFIG, "POOLS", name)
+
+    def key(self) -> Key:
+        return self.key_of(self.name)
+
+
+class PoolView(Record):
+    """What the last probe saw. Placement reads it from a short cache; a probe never changes what runs."""
+
+    kind: ClassVar[str] = "pool_view"
+    table: ClassVar[Table] = Table.STATE
+
+    name: str
+    at: datetime
+    healthy: bool
+    message: str = ""
+    features: tuple[str, ...] = ()
+    max_cpu_millis: int = 0
+    max_memory_mib: int = 0
+    max_disk_gib: int = 0
+    templates: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    bounded: bool = False
+    free_cpu_millis: int = 0
+    free_memory_mib: int = 0
+    largest_free_cpu_millis: int = 0
+    largest_free_memory_mib: int = 0
+
+    @staticmethod
+    def key_of(name: str) -> Key:
+        return Key(Table.STATE, "POOLVIEWS", name)
+
+    def key(self) -> Key:
+        return self.key_of(self.name)
+
+
+class Template(Record):
+    """A named starting point. With `images`, only the pools listed there can run it."""
+
+    kind: ClassVar[str] = "template"
+    table: ClassVar[Table] = Table.CONFIG
+    native: ClassVar[tuple[str, ...]] = ("version",)
+
+    name: str
+    images: dict[str, str] = {}
+    cpu_millis: int = 1000
+    memory_mib: int = 512
+    disk_gib: int = 1
+    version: int = 1
+    created_at: datetime
+
+    @staticmethod
+    def key_of(name: str) -> Key:
+        return Key(Table.CONFIG, "TEMPLATES", name)
+
+    def key(self) -> Key:
+        return self.key_of(self.name)
+
+
+class External(StrEnum):
+    NEVER = "never"
+    ALLOWED = "allowed"
+
+
+class PolicyRules(BaseModel):
+    """What one scope permits. A sandbox needs the permission of every scope above it; the narrowest wins."""
+
+    model_config = ConfigDict(frozen=True)
+
+    external: External = External.NEVER
+    external_pools: tuple[str, ...] = ()
+    allowed_pools: tuple[str, ...] | None = None
+    denied_pools: tuple[str, ...] = ()
+
+
+class Policy(Record):
+    """`scope` is `global`, an organization id or a project id."""
+
+    kind: ClassVar[str] = "policy"
+    table: ClassVar[Table] = Table.CONFIG
+    native: ClassVar[tuple[str, ...]] = ("version",)
+
+    scope: str
+    rules: PolicyRules = PolicyRules()
+    version: int = 1
+
+    @staticmethod
+    def key_of(scope: str) -> Key:
+        return Key(Table.CONFIG, "POLICIES", scope)
+
+    def key(self) -> Key:
+        return self.key_of(self.scope)

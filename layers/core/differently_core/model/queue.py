@@ -1,0 +1,42 @@
+"""A waiting sandbox, under its organization and priority class; a pool is chosen only at admission."""
+
+from __future__ import annotations
+
+import zlib
+from datetime import datetime
+from typing import ClassVar
+
+from ..runtime.ids import OrgId, ProjectId, SandboxId
+from .record import Key, Record, Table
+from .resources import Size
+
+QUEUE_SHARDS = 2
+PRIORITY_MIN, PRIORITY_MAX = 0, 9
+
+
+def queue_partition(org: OrgId) -> str:
+    return f"QUEUE#{zlib.crc32(org.encode()) % QUEUE_SHARDS}"
+
+
+class QueueRow(Record):
+    kind: ClassVar[str] = "queue"
+    table: ClassVar[Table] = Table.STATE
+
+    sandbox: SandboxId
+    org: OrgId
+    project: ProjectId
+    priority: int
+    size: Size
+    template: str
+    capabilities: tuple[str, ...] = ()
+    allowed_pools: tuple[str, ...] = ()
+    attempt: int = 0
+    not_before: datetime | None = None
+
+    @staticmethod
+    def key_of(org: OrgId, priority: int, sandbox: SandboxId) -> Key:
+        """Higher priority first, then the older sandbox: the class counts down, the ULID counts up."""
+        return Key(Table.STATE, queue_partition(org), f"{org}#{PRIORITY_MAX - priority}#{sandbox}")
+
+    def key(self) -> Key:
+        return self.key_of(self.org, self.priority, self.sandbox)

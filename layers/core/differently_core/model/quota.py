@@ -1,0 +1,85 @@
+"""Counters of free tokens, and the limits they come from.
+
+A counter holds what is *free*, so one condition (`free >= need`) admits exactly. Lowering a limit may push it below
+zero: that blocks admission and ends nothing. `waiting` is set by dispatch while somebody waits for this counter, and
+makes later creates queue behind instead of overtaking.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from .record import Key, Record, Table
+from .resources import DIMENSIONS, UNLIMITED, Size
+
+
+class Scope(StrEnum):
+    ORG = "org"
+    PROJECT = "project"
+    POOL = "pool"
+
+
+class Counter(Record):
+    kind: ClassVar[str] = "counter"
+    table: ClassVar[Table] = Table.STATE
+    native: ClassVar[tuple[str, ...]] = (
+        *(f"free_{name}" for name in DIMENSIONS), *(f"limit_{name}" for name in DIMENSIONS), "waiting", "closed",
+    )  # fmt: skip
+
+    scope: Scope
+    name: str
+    free_sandboxes: int
+    free_cpu_millis: int = UNLIMITED
+    free_memory_mib: int = UNLIMITED
+    free_disk_gib: int = UNLIMITED
+    limit_sandboxes: int
+    limit_cpu_millis: int = UNLIMITED
+    limit_memory_mib: int = UNLIMITED
+    limit_disk_gib: int = UNLIMITED
+    waiting: str | None = None
+    """Set (to when) while somebody waits for this counter."""
+    closed: str | None = None
+    """Set (to why) while nothing new may be admitted: a draining pool, a suspended organization."""
+
+    @staticmethod
+    def key_of(scope: Scope, name: str) -> Key:
+        return Key(Table.STATE, f"COUNTER#{scope}#{name}", "META")
+
+    def key(self) -> Key:
+        return self.key_of(self.scope, self.name)
+
+    @property
+    def free(self) -> Size:
+        return Size(**{name: getattr(self, f"free_{name}") for name in DIMENSIONS})
+
+    @property
+    def limit(self) -> Size:
+        return Size(**{name: getattr(self, f"limit_{name}") for name in DIMENSIONS})
+
+    @property
+    def held(self) -> Size:
+        return self.limit - self.free
+
+    @classmethod
+    def of(cls, scope: Scope, name: str, limit: Size) -> Counter:
+        amounts = {f"{side}_{key}": getattr(limit, key) for side in ("free", "limit") for key in DIMENSIONS}
+        return cls.model_validate({"scope": scope, "name": name, **amounts})
+
+
+class Limits(BaseModel):
+    """What an organization or project may hold at once (`total`) and ask for one sandbox (`each`)."""
+
+    model_config = ConfigDict(frozen=True)
+
+    total: Size = Size(sandboxes=100, cpu_millis=UNLIMITED, memory_mib=UNLIMITED, disk_gib=UNLIMITED)
+    each: Size = Size(sandboxes=1, cpu_millis=64_000, memory_mib=262_144, disk_gib=2_048)
+    ttl_seconds_max: int = 7 * 24 * 3600
+    queued_max: int = 10_000
+
+
+def stamp_waiting(now: datetime) -> str:
+    return now.isoformat()

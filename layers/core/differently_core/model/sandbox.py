@@ -1,0 +1,210 @@
+"""A sandbox: its states, the one table of transitions, and the record that is the authority on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from ..runtime.ids import KeyId, OrgId, ProjectId, SandboxId
+from .due import due_index
+from .record import Key, Record, Table
+from .resources import Size
+
+
+class Status(StrEnum):
+    QUEUED = "queued"
+    PROVISIONING = "provisioning"
+    RUNNING = "running"
+    PAUSING = "pausing"
+    PAUSED = "paused"
+    RESUMING = "resuming"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    STARTING = "starting"
+    TERMINATING = "terminating"
+    TERMINATED = "terminated"
+    FAILED = "failed"
+
+
+S = Status
+TRANSITIONS: Mapping[Status, frozenset[Status]] = {
+    S.QUEUED: frozenset({S.PROVISIONING, S.RESUMING, S.STARTING, S.TERMINATING, S.FAILED}),
+    S.PROVISIONING: frozenset({S.RUNNING, S.QUEUED, S.TERMINATING, S.FAILED}),
+    S.RUNNING: frozenset({S.PAUSING, S.STOPPING, S.TERMINATING, S.FAILED}),
+    S.PAUSING: frozenset({S.PAUSED, S.RUNNING, S.TERMINATING, S.FAILED}),
+    S.PAUSED: frozenset({S.RESUMING, S.QUEUED, S.TERMINATING, S.FAILED}),
+    S.RESUMING: frozenset({S.RUNNING, S.PAUSED, S.QUEUED, S.TERMINATING, S.FAILED}),
+    S.STOPPING: frozenset({S.STOPPED, S.RUNNING, S.TERMINATING, S.FAILED}),
+    S.STOPPED: frozenset({S.STARTING, S.QUEUED, S.TERMINATING, S.FAILED}),
+    S.STARTING: frozenset({S.RUNNING, S.STOPPED, S.QUEUED, S.TERMINATING, S.FAILED}),
+    S.TERMINATING: frozenset({S.TERMINATED}),
+    S.TERMINATED: frozenset(),
+    S.FAILED: frozenset(),
+}
+"""Read by API, worker, reconciler and docs. A delete wins over everything, so it is reachable from every live state."""
+
+ENDED = frozenset({S.TERMINATED, S.FAILED})
+GONE = ENDED | {S.TERMINATING}
+"""What reads as gone: the idempotency key is free, lists hide it, nothing runs in it any more."""
+LIVE = frozenset(Status) - GONE
+ACTIVE = frozenset({S.PROVISIONING, S.RUNNING, S.PAUSING, S.RESUMING, S.STOPPING, S.STARTING})
+"""States that count against a concurrency quota."""
+
+
+def allows(before: Status, after: Status) -> bool:
+    return after in TRANSITIONS[before]
+
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Reason(Frozen):
+    """Why a sandbox is in its state: a code, who said so (`caller`, `policy`, `backend`, `timer`, `worker`), when."""
+
+    code: str
+    source: str
+    detail: str = ""
+    at: datetime
+
+
+class Condition(Frozen):
+    """One readiness fact, with when it was seen and by what evidence."""
+
+    at: datetime
+    evidence: str
+
+
+class Conditions(Frozen):
+    """The four facts behind "running": ours at the backend, a command ran, set up as asked, admitted by our write."""
+
+    seen: Condition | None = None
+    reachable: Condition | None = None
+    prepared: Condition | None = None
+    admitted: Condition | None = None
+
+
+class Reservation(Frozen):
+    """What a sandbox holds in counters, so that it is given back exactly once.
+
+    `tenant` is True while organization and project counters are charged; `pool` names the pool whose slot is held.
+    """
+
+    size: Size
+    tenant: bool = True
+    pool: str | None = None
+
+
+class Claim(Frozen):
+    """The worker that acts on a sandbox now; void after `until` or under another generation."""
+
+    owner: str
+    until: datetime
+    generation: int
+
+
+class PoolRejection(Frozen):
+    pool: str
+    reason: str
+
+
+class Sandbox(Record):
+    """The record of one sandbox.
+
+    `version` rises with every write; `generation` only when intent changes (new attempt, delete, later pause and
+    resume), and fences workers that act on an older intent. `due_at` is when somebody must look at it again.
+    """
+
+    kind: ClassVar[str] = "sandbox"
+    table: ClassVar[Table] = Table.STATE
+    native: ClassVar[tuple[str, ...]] = (
+        "status", "version", "generation", "org", "project", "due_at", "reason",
+    )  # fmt: skip
+
+    id: SandboxId
+    org: OrgId
+    project: ProjectId
+    status: Status
+    version: int = 1
+    generation: int = 1
+    reason: Reason | None = None
+    due_at: datetime | None = None
+
+    template: str
+    image: str | None = None
+    size: Size
+    labels: dict[str, str] = {}
+    capabilities: tuple[str, ...] = ()
+    allowed_pools: tuple[str, ...] = ()
+    has_env: bool = False
+    priority: int = 0
+    ttl_seconds: int
+    queue_timeout_seconds: int | None = None
+    idempotent: bool = False
+
+    created_at: datetime
+    created_by: KeyId
+    queue_deadline: datetime | None = None
+    not_before: datetime | None = None
+    started_at: datetime | None = None
+    expires_at: datetime | None = None
+    ended_at: datetime | None = None
+    last_activity_at: datetime | None = None
+
+    pool: str | None = None
+    region: str | None = None
+    backend_ref: str | None = None
+    attempt: int = 0
+    """Number of the newest attempt; 0 before the first."""
+    failures: int = 0
+    """Attempts that count against the limit: a full backend is not the sandbox's fault and does not count."""
+    reservation: Reservation | None = None
+    claim: Claim | None = None
+    conditions: Conditions = Conditions()
+    rejections: tuple[PoolRejection, ...] = ()
+    """Why each pool was refused when it was last placed or left waiting."""
+
+    @staticmethod
+    def key_of(sandbox: SandboxId) -> Key:
+        return Key(Table.STATE, f"SBX#{sandbox}", "META")
+
+    def key(self) -> Key:
+        return self.key_of(self.id)
+
+    def index(self) -> dict[str, str | int]:
+        return {**list_index(self.project, self.id, self.status), **due_index(self.id, self.due_at)}
+
+    def claimed(self, now: datetime) -> bool:
+        """True while a worker of this generation is at work."""
+        return self.claim is not None and self.claim.generation == self.generation and now < self.claim.until
+
+
+def list_index(project: ProjectId, sandbox: SandboxId, status: Status) -> dict[str, str | int]:
+    """Live and gone sandboxes of a project lie in separate partitions, so a list never pages over the dead."""
+    return {"list_pk": f"{'GONE' if status in GONE else 'LIVE'}#{project}", "list_sk": sandbox}
+
+
+class SandboxEnv(Record):
+    """The environment of a sandbox: values may be secrets, so they live beside the record and go when it ends."""
+
+    kind: ClassVar[str] = "sandbox_env"
+    table: ClassVar[Table] = Table.STATE
+
+    id: SandboxId
+    env: dict[str, str]
+
+    @staticmethod
+    def key_of(sandbox: SandboxId) -> Key:
+        return Key(Table.STATE, f"SBX#{sandbox}", "ENV")
+
+    def key(self) -> Key:
+        return self.key_of(self.id)
+
+    def __repr__(self) -> str:
+        return f"SandboxEnv(id={self.id!r}, env=<{len(self.env)} values withheld>)"
+
+    __str__ = __repr__
