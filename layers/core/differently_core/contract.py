@@ -150,6 +150,8 @@ class Info:
     isolation: str
     idempotent_create: bool
     settles_seconds: float
+    create_seconds: float = 60.0
+    """The deadline a create is given; the worker's claim lasts a little longer."""
     description: str = ""
     protocol: str = PROTOCOL_VERSION
 

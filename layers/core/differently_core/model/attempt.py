@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from ..runtime.ids import OrgId, ProjectId, SandboxId
-from .due import due_index
+from .due import due_index, purge_index
 from .record import Key, Record, Table
 from .resources import Size
 
@@ -54,6 +54,7 @@ class Attempt(Record):
     """True once the outcome of the create call was seen: nothing late can come of it."""
     cleanup_failures: int = 0
     due_at: datetime | None = None
+    settled_at: datetime | None = None
 
     @staticmethod
     def key_of(sandbox: SandboxId, number: int) -> Key:
@@ -63,4 +64,4 @@ class Attempt(Record):
         return self.key_of(self.sandbox, self.number)
 
     def index(self) -> dict[str, str | int]:
-        return due_index(f"{self.sandbox}#{self.number:06d}", self.due_at)
+        return {**due_index(f"{self.sandbox}#{self.number:06d}", self.due_at), **purge_index(self.settled_at)}

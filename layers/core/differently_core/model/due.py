@@ -7,9 +7,11 @@ a row that nobody looks at. The sweep reads each shard up to now.
 from __future__ import annotations
 
 import zlib
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 DUE_SHARDS = 4
+ENDED_KEPT = timedelta(days=30)
+"""How long an ended sandbox can still be read."""
 
 
 def stamp(at: datetime) -> str:
@@ -25,3 +27,8 @@ def due_index(identifier: str, due_at: datetime | None) -> dict[str, str | int]:
     if due_at is None:
         return {}
     return {"due_pk": due_shard(identifier), "due_sk": f"{stamp(due_at)}#{identifier}"}
+
+
+def purge_index(ended_at: datetime | None) -> dict[str, str | int]:
+    """When the table may purge the row: housekeeping only, nothing is decided from it."""
+    return {} if ended_at is None else {"purge_at": int((ended_at + ENDED_KEPT).timestamp())}

@@ -7,7 +7,6 @@ makes later creates queue behind instead of overtaking.
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar
 
@@ -40,8 +39,8 @@ class Counter(Record):
     limit_cpu_millis: int = UNLIMITED
     limit_memory_mib: int = UNLIMITED
     limit_disk_gib: int = UNLIMITED
-    waiting: str | None = None
-    """Set (to when) while somebody waits for this counter."""
+    waiting: int | None = None
+    """Set, to how many, while somebody waits for this counter."""
     closed: str | None = None
     """Set (to why) while nothing new may be admitted: a draining pool, a suspended organization."""
 
@@ -79,7 +78,3 @@ class Limits(BaseModel):
     each: Size = Size(sandboxes=1, cpu_millis=64_000, memory_mib=262_144, disk_gib=2_048)
     ttl_seconds_max: int = 7 * 24 * 3600
     queued_max: int = 10_000
-
-
-def stamp_waiting(now: datetime) -> str:
-    return now.isoformat()

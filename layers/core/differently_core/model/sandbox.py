@@ -10,7 +10,7 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from ..runtime.ids import KeyId, OrgId, ProjectId, SandboxId
-from .due import due_index
+from .due import due_index, purge_index
 from .record import Key, Record, Table
 from .resources import Size
 
@@ -122,7 +122,7 @@ class Sandbox(Record):
     kind: ClassVar[str] = "sandbox"
     table: ClassVar[Table] = Table.STATE
     native: ClassVar[tuple[str, ...]] = (
-        "status", "version", "generation", "org", "project", "due_at", "reason",
+        "status", "version", "generation", "org", "project", "due_at", "reason", "last_activity_at",
     )  # fmt: skip
 
     id: SandboxId
@@ -176,7 +176,11 @@ class Sandbox(Record):
         return self.key_of(self.id)
 
     def index(self) -> dict[str, str | int]:
-        return {**list_index(self.project, self.id, self.status), **due_index(self.id, self.due_at)}
+        return {
+            **list_index(self.project, self.id, self.status),
+            **due_index(self.id, self.due_at),
+            **purge_index(self.ended_at),
+        }
 
     def claimed(self, now: datetime) -> bool:
         """True while a worker of this generation is at work."""

@@ -21,6 +21,8 @@ class Installation(Record):
     table: ClassVar[Table] = Table.CONFIG
 
     id: InstallationId
+    id_salt: str
+    """Keys the hash that turns an Idempotency-Key into the random bits of a sandbox id; never changes."""
     created_at: datetime
 
     @staticmethod

@@ -1,1 +1,1 @@
-
+"""Pure decisions on where a sandbox may run."""

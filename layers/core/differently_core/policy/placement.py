@@ -1,0 +1,228 @@
+"""Where a sandbox may run and where it should: filters refuse, scorers rank, the decision keeps every reason.
+
+A filter answers for one pool, from what the last probe saw. `permanence` parts "not now" (waiting can help) from
+"never" (only a change of policy, pool or request can). Pure: the same inputs give the same decision, ties included.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..model.pool import External, PolicyRules, Pool, PoolState, PoolView, Template, Trust
+from ..model.resources import Size
+
+
+class Permanence(StrEnum):
+    NOT_NOW = "not_now"
+    NEVER = "never"
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """`reason` is a fixed code, `detail` names what was missing or how much."""
+
+    reason: str
+    permanence: Permanence
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What placement needs to know of a sandbox."""
+
+    sandbox: str
+    size: Size
+    template: str
+    capabilities: Sequence[str] = ()
+    allowed_pools: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One pool as it is known; `free` is its counter where dispatch has read it."""
+
+    pool: Pool
+    view: PoolView | None
+    free: Size | None = None
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The policies that apply, widest first. A scope can only take away what a wider one gave."""
+
+    scopes: Sequence[PolicyRules]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`ranked` names the pools that can take it now, best first."""
+
+    ranked: tuple[str, ...]
+    rejected: Mapping[str, Rejection]
+
+    @property
+    def chosen(self) -> str | None:
+        return self.ranked[0] if self.ranked else None
+
+    @property
+    def may_wait(self) -> bool:
+        """True when some pool refused only for now."""
+        return any(rejection.permanence is Permanence.NOT_NOW for rejection in self.rejected.values())
+
+    @property
+    def only_capabilities(self) -> bool:
+        """True when pools that policy permits exist and every one lacks a requested capability."""
+        permitted = [rejection for rejection in self.rejected.values() if rejection.reason not in POLICY_REASONS]
+        return bool(permitted) and all(rejection.reason == "missing_capabilities" for rejection in permitted)
+
+    def summary(self) -> str:
+        """One line: `0/3 pools: 2 draining, 1 full`."""
+        counts: dict[str, int] = {}
+        for rejection in self.rejected.values():
+            counts[rejection.reason] = counts.get(rejection.reason, 0) + 1
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items()))
+        return f"{len(self.ranked)}/{len(self.ranked) + len(self.rejected)} pools" + (f": {reasons}" if reasons else "")
+
+
+POLICY_REASONS = frozenset({"denied_by_policy", "external_not_allowed", "not_in_allowed_pools"})
+
+Filter = Callable[[Wish, Candidate, Rules, Template | None], Rejection | None]
+
+
+def _never(reason: str, detail: str = "") -> Rejection:
+    return Rejection(reason, Permanence.NEVER, detail)
+
+
+def _not_now(reason: str, detail: str = "") -> Rejection:
+    return Rejection(reason, Permanence.NOT_NOW, detail)
+
+
+def not_in_allowed_pools(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
+    if wish.allowed_pools and candidate.pool.name not in wish.allowed_pools:
+        return _never("not_in_allowed_pools")
+    return None
+
+
+def denied_by_policy(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
+    name = candidate.pool.name
+    for scope in rules.scopes:
+        if name in scope.denied_pools or (scope.allowed_pools is not None and name not in scope.allowed_pools):
+            return _never("denied_by_policy")
+    return None
+
+
+def external_not_allowed(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
+    """An external pool needs every scope to allow external placement and to name it; no policy at all refuses it."""
+    if candidate.pool.trust is Trust.PRIVATE:
+        return None
+    named = [
+        scope.external is External.ALLOWED and candidate.pool.name in scope.external_pools for scope in rules.scopes
+    ]
+    return None if named and all(named) else _never("external_not_allowed")
+
+
+def template_unavailable(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
+    if template is not None and template.images and candidate.pool.name not in template.images:
+        return _never("template_unavailable", wish.template)
+    view = candidate.view
+    if view is not None and view.templates and wish.template not in view.templates:
+        return _never("template_unavailable", wish.template)
+    return None
+
+
+def missing_capabilities(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
+    if candidate.view is None:
+        return None
+    missing = sorted(set(wish.capabilities) - set(candidate.view.features))
+    return _never("missing_capabilities", ", ".join(missing)) if missing else None
+
+
+def too_large(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
+    view = candidate.view
+    if view is None:
+        return None
+    for name in ("cpu_millis", "memory_mib", "disk_gib"):
+        limit, need = getattr(view, f"max_{name}"), getattr(wish.size, name)
+        if limit and need > limit:
+            return _never("too_large", f"{name} {need} > {limit}")
+    return None
+
+
+def draining(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
+    return _not_now("draining") if candidate.pool.state is PoolState.DRAINING else None
+
+
+def unhealthy(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
+    if candidate.view is None:
+        return _not_now("not_probed_yet")
+    return None if candidate.view.healthy else _not_now("unhealthy", candidate.view.message)
+
+
+def no_node_with_room(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
+    """Enough in total on many nodes is no room when no single node has it."""
+    view = candidate.view
+    if view is None or not view.bounded:
+        return None
+    cpu = view.largest_free_cpu_millis or view.free_cpu_millis
+    memory = view.largest_free_memory_mib or view.free_memory_mib
+    fits = wish.size.cpu_millis <= cpu and wish.size.memory_mib <= memory
+    return None if fits else _not_now("no_node_with_room")
+
+
+def full(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
+    if candidate.free is None or wish.size.fits_in(candidate.free):
+        return None
+    return _not_now("full")
+
+
+FILTERS: Sequence[Filter] = (
+    not_in_allowed_pools,
+    denied_by_policy,
+    external_not_allowed,
+    template_unavailable,
+    missing_capabilities,
+    too_large,
+    draining,
+    unhealthy,
+    no_node_with_room,
+    full,
+)
+"""Order matters: policy first, so that a tenant never learns more of a pool than that it is not for them; then what
+can never work; then what does not work now."""
+
+
+def place(
+    wish: Wish, candidates: Sequence[Candidate], rules: Rules, template: Template | None,
+    blocked: Collection[str] = frozenset(),
+) -> Decision:  # fmt: skip
+    """Filter and rank.
+
+    `blocked` names pools that still hold an unsettled attempt of this sandbox: a cleanup there must never meet a new
+    instance.
+    """
+    rejected: dict[str, Rejection] = {}
+    eligible: list[Candidate] = []
+    for candidate in candidates:
+        rejection = next((found for rule in FILTERS if (found := rule(wish, candidate, rules, template))), None)
+        if rejection is None and candidate.pool.name in blocked:
+            rejection = _not_now("unsettled_attempt")
+        if rejection is None:
+            eligible.append(candidate)
+        else:
+            rejected[candidate.pool.name] = rejection
+    eligible.sort(key=lambda candidate: _rank(wish, candidate))
+    return Decision(tuple(candidate.pool.name for candidate in eligible), rejected)
+
+
+def _rank(wish: Wish, candidate: Candidate) -> tuple[int, float, int]:
+    """Private before external, then cheaper, then a tie broken by the sandbox id, so that a decision can be replayed."""
+    cost = candidate.pool.cost_model
+    hourly = cost.cpu_hour * wish.size.cpu_millis / 1000 + cost.memory_gib_hour * wish.size.memory_mib / 1024
+    return (
+        0 if candidate.pool.trust is Trust.PRIVATE else 1,
+        hourly,
+        zlib.crc32(f"{wish.sandbox}/{candidate.pool.name}".encode()),
+    )
