@@ -1,1 +1,1 @@
-
+"""Use cases: each reads a snapshot, decides, and applies the decision in one conditional write."""

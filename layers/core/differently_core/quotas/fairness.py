@@ -102,7 +102,9 @@ def _oldest_admissible(
         if scope is not None:
             blocked[row.sandbox] = scope
             if scope[0] == "org" and row.size.sandboxes > room["org"][row.org].sandboxes:
-                return None  # no slot left in the organization: nothing behind it can go either
+                # No slot left in the organization: nothing behind this row can go either.
+                blocked.update({later.sandbox: scope for later in rows[position:]})
+                return None
             continue
         pool, waits_for = eligible(row, pools)
         if pool is not None:

@@ -1,0 +1,142 @@
+"""What every operation is given, and who calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from ..contract import Adapter, Owner
+from ..errors import InvalidRequest
+from ..model.event import Event
+from ..model.pool import Pool
+from ..model.tenancy import KeyScope
+from ..runtime.clock import Clock
+from ..runtime.ids import IdSource, OrgId, ProjectId
+from ..store.ports import Action, Committed, Outcome, Refused, Store, StoreThrottled
+from .catalog import Catalog
+
+
+class Nudges(Protocol):
+    """Messages that make things happen soon. Each may be lost, doubled or late: the due index makes them happen."""
+
+    def worker(self, sandbox: str) -> None:
+        """Step this sandbox."""
+        ...
+
+    def cleanup(self, sandbox: str, attempt: int) -> None:
+        """Settle this attempt's debt."""
+        ...
+
+    def dispatch(self) -> None:
+        """Look at the queue."""
+        ...
+
+
+class Backends(Protocol):
+    def adapter(self, pool: Pool) -> Adapter:
+        """The pool's adapter, built on first use; raises `ProviderUnavailable` if it cannot be built."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Bounds and intervals, in seconds unless the name says otherwise."""
+
+    attempts_max: int = 3
+    """Failures that count before a sandbox fails."""
+    backoff_seconds: float = 2.0
+    backoff_doublings_max: int = 5
+    capacity_requeue_seconds: float = 2.0
+    observe_seconds: float = 2.0
+    ready_timeout_seconds: float = 180.0
+    terminate_retry_seconds: float = 5.0
+    terminate_retry_seconds_max: float = 300.0
+    delete_timeout_seconds: float = 60.0
+    claim_margin_seconds: float = 5.0
+    queue_timeout_seconds_default: int = 3600
+    queue_timeout_seconds_max: int = 86_400
+    queue_look_seconds: float = 60.0
+    activity_seconds: float = 30.0
+    ttl_seconds_default: int = 3600
+    conflict_tries_max: int = 8
+
+
+@dataclass(frozen=True)
+class Core:
+    """Everything an operation may touch. Built once for each process by its wiring."""
+
+    store: Store
+    clock: Clock
+    ids: IdSource
+    nudges: Nudges
+    catalog: Catalog
+    backends: Backends
+    worker_name: str = "worker"
+    tuning: Tuning = field(default_factory=Tuning)
+
+    def owner(self, sandbox: str) -> Owner:
+        return Owner(self.catalog.installation().id, sandbox)
+
+    def after(self, seconds: float) -> datetime:
+        return self.clock.now() + timedelta(seconds=seconds)
+
+    def commit(self, actions: Sequence[Action]) -> Outcome:
+        """One transaction, tried again while somebody else is writing the same rows.
+
+        Only for decisions that stay right whoever wins: every action carries its own condition. Raises
+        `StoreThrottled` when the conflict does not pass.
+        """
+        for attempt in range(self.tuning.conflict_tries_max):
+            outcome = self.store.transact(actions)
+            if isinstance(outcome, Committed) or outcome.failed:
+                return outcome
+            self.clock.sleep(0.01 * 2**attempt * _jitter(self.ids))
+        raise StoreThrottled("Many calls are changing the same thing right now; repeat the call in a second.")
+
+    def event(self, caller: Caller, action: str, target: str, org: str, **facts: object) -> Event:
+        return Event.model_validate(
+            {
+                "id": self.ids.new("evt"), "org": org, "at": self.clock.now(), "actor": caller.actor,
+                "request_id": caller.request_id, "action": action, "target": target, **facts,
+            }
+        )  # fmt: skip
+
+
+def _jitter(ids: IdSource) -> float:
+    """0.5 to 1.5 from the last characters of a fresh id, so that a seeded run repeats."""
+    return 0.5 + int.from_bytes(ids.new("j")[-2:].encode(), "big") % 1000 / 1000
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks: a key with its scope, or a part of the system acting on its own (`actor` alone)."""
+
+    actor: str
+    request_id: str
+    scope: KeyScope | None = None
+    org: OrgId | None = None
+    project: ProjectId | None = None
+
+    @property
+    def operator(self) -> bool:
+        return self.scope is KeyScope.OPERATOR
+
+    def tenant_project(self) -> ProjectId:
+        if self.project is None:
+            raise InvalidRequest("Name the project: an operator key belongs to none.", field="projectId")
+        return self.project
+
+
+SYSTEM = "system"
+
+
+def system(part: str) -> Caller:
+    """A background part acting by itself, such as `system:timer`."""
+    return Caller(actor=f"{SYSTEM}:{part}", request_id=f"{SYSTEM}:{part}")
+
+
+__all__ = [
+    "SYSTEM", "Backends", "Caller", "Committed", "Core", "Nudges", "Refused", "Tuning", "system",
+]  # fmt: skip

@@ -1,0 +1,200 @@
+"""What callers send and see of a sandbox: strict on the way in, complete on the way out."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from ..contract import LABEL_PREFIX
+from ..model.exec import EnvName, EnvValue
+from ..model.features import KNOWN, REQUESTABLE
+from ..model.queue import PRIORITY_MAX, PRIORITY_MIN
+from ..model.record import Wire
+from ..model.resources import Resources
+from ..model.sandbox import Conditions, Sandbox, Status
+
+LABELS_MAX = 32
+ENV_MAX = 128
+ENV_BYTES_MAX = 65_536
+TTL_SECONDS_CEILING = 10 * 365 * 24 * 3600
+
+
+def _not_reserved(key: str) -> str:
+    """Case and look-alike tricks do not help: only plain ASCII is allowed in a label key at all."""
+    if key.lower().startswith(LABEL_PREFIX):
+        raise ValueError(f"labels under {LABEL_PREFIX} are reserved")
+    return key
+
+
+def _known_capability(name: str) -> str:
+    if name not in KNOWN:
+        raise ValueError(f"unknown capability; known are {', '.join(sorted(REQUESTABLE))}")
+    if name not in REQUESTABLE:
+        raise ValueError(f"{name} cannot be requested")
+    return name
+
+
+LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$"), AfterValidator(_not_reserved)]
+LabelValue = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=LABELS_MAX)]
+Capability = Annotated[str, AfterValidator(_known_capability)]
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+TtlSeconds = Annotated[int, Field(ge=0, le=TTL_SECONDS_CEILING)]
+
+
+def _env_size(env: dict[str, str]) -> dict[str, str]:
+    if sum(len(key) + len(value.encode()) for key, value in env.items()) > ENV_BYTES_MAX:
+        raise ValueError(f"names and values are over {ENV_BYTES_MAX} bytes together")
+    return env
+
+
+class Placement(Wire):
+    allowed_pools: Annotated[list[Name], Field(max_length=64)] = []
+
+
+class CreateSandbox(Wire):
+    """Body of a create. Everything has a default, so `{}` works."""
+
+    project_id: str | None = None
+    template: Name = "default"
+    image: Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[\x21-\x7e]+$")] | None = None
+    resources: Resources = Resources()
+    env: Annotated[dict[EnvName, EnvValue], Field(max_length=ENV_MAX), AfterValidator(_env_size)] = {}
+    labels: Labels = {}
+    capabilities: Annotated[list[Capability], Field(max_length=32)] = []
+    placement: Placement = Placement()
+    ttl_seconds: TtlSeconds = 0
+    """0 means the operator's default."""
+    queue_timeout_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
+    """0 refuses at once what cannot start now."""
+    priority: Annotated[int, Field(ge=PRIORITY_MIN, le=PRIORITY_MAX)] = 0
+
+    def digest(self) -> str:
+        """Same request, same digest, however its JSON was written."""
+        return hashlib.sha256(self.model_dump_json(exclude={"project_id"}).encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"CreateSandbox(template={self.template!r}, <env withheld>)"
+
+    __str__ = __repr__
+
+
+class UpdateSandbox(Wire):
+    """Body of a PATCH; what is left out stays."""
+
+    ttl_seconds: Annotated[int, Field(ge=1, le=TTL_SECONDS_CEILING)] | None = None
+    """Counted from now."""
+    labels: Labels | None = None
+
+
+class ResourcesView(Wire):
+    cpu: float
+    memory_mib: int
+    disk_gib: int
+
+
+class StatusReason(Wire):
+    code: str
+    source: str
+    detail: str
+    at: datetime
+
+
+class ConditionView(Wire):
+    at: datetime
+    evidence: str
+
+
+class ConditionsView(Wire):
+    seen: ConditionView | None = None
+    reachable: ConditionView | None = None
+    prepared: ConditionView | None = None
+    admitted: ConditionView | None = None
+
+
+class PoolReason(Wire):
+    pool: str
+    reason: str
+
+
+class SandboxView(Wire):
+    """A sandbox as callers see it; `backendRef` is for operators only."""
+
+    id: str
+    org: str
+    project: str
+    status: Status
+    status_reason: StatusReason | None = None
+    conditions: ConditionsView = ConditionsView()
+    template: str
+    image: str | None = None
+    resources: ResourcesView
+    labels: dict[str, str] = {}
+    capabilities: list[str] = []
+    priority: int = 0
+    pool: str | None = None
+    region: str | None = None
+    ttl_seconds: int
+    attempts: int = 0
+    waiting_for: list[PoolReason] = []
+    created_at: datetime
+    created_by: str
+    queue_deadline: datetime | None = None
+    started_at: datetime | None = None
+    expires_at: datetime | None = None
+    ended_at: datetime | None = None
+    last_activity_at: datetime | None = None
+    backend_ref: str | None = None
+
+    @classmethod
+    def of(cls, sandbox: Sandbox, *, operator: bool = False) -> SandboxView:
+        size = sandbox.size
+        return cls(
+            id=sandbox.id,
+            org=sandbox.org,
+            project=sandbox.project,
+            status=sandbox.status,
+            status_reason=StatusReason(**sandbox.reason.model_dump()) if sandbox.reason else None,
+            conditions=_conditions(sandbox.conditions),
+            template=sandbox.template,
+            image=sandbox.image,
+            resources=ResourcesView(
+                cpu=size.cpu_millis / 1000, memory_mib=size.memory_mib, disk_gib=size.disk_gib
+            ),
+            labels=dict(sandbox.labels),
+            capabilities=list(sandbox.capabilities),
+            priority=sandbox.priority,
+            pool=sandbox.pool,
+            region=sandbox.region,
+            ttl_seconds=sandbox.ttl_seconds,
+            attempts=sandbox.attempt,
+            waiting_for=[PoolReason(pool=entry.pool, reason=entry.reason) for entry in sandbox.rejections]
+            if sandbox.status is Status.QUEUED
+            else [],
+            created_at=sandbox.created_at,
+            created_by=sandbox.created_by,
+            queue_deadline=sandbox.queue_deadline if sandbox.status is Status.QUEUED else None,
+            started_at=sandbox.started_at,
+            expires_at=sandbox.expires_at,
+            ended_at=sandbox.ended_at,
+            last_activity_at=sandbox.last_activity_at,
+            backend_ref=sandbox.backend_ref if operator else None,
+        )
+
+
+def _conditions(conditions: Conditions) -> ConditionsView:
+    found: dict[str, Any] = conditions.model_dump()
+    return ConditionsView(
+        **{name: ConditionView(**fact) for name, fact in found.items() if fact is not None}
+    )
+
+
+class Deletion(Wire):
+    """Answer to a delete: accepted, and where it stands. The record itself stays readable."""
+
+    id: str
+    status: Status
+    requested_at: datetime
