@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from ..errors import Internal, NotFound
-from ..model.pool import Policy, Pool, PoolView, Template
+from ..model.pool import Policy, PolicyRules, Pool, PoolView, Template
 from ..model.record import Table
 from ..model.tenancy import Installation, Org, Project, ProjectEntry
 from ..policy.placement import Candidate, Rules
@@ -69,11 +69,14 @@ class Catalog:
         return self._cached("templates", self._read_templates).get(name)
 
     def rules(self, org: OrgId, project: ProjectId) -> Rules:
-        """Global, organization and project policy; a scope without one adds no limit, except that no global policy
-        at all refuses every external pool."""
+        """Global, organization and project policy, widest first.
+
+        An organization or project without a policy adds no limit. Without a global policy the built-in one applies,
+        which allows nothing external.
+        """
         policies = self._cached("policies", self._read_policies)
-        found = [policies[scope].rules for scope in (GLOBAL, org, project) if scope in policies]
-        return Rules(found)
+        narrower = [policies[scope].rules for scope in (org, project) if scope in policies]
+        return Rules([policies[GLOBAL].rules if GLOBAL in policies else PolicyRules(), *narrower])
 
     def org(self, org: OrgId) -> Org:
         found = self._cached(f"org:{org}", lambda: self._store.get(Org, Org.key_of(org)))

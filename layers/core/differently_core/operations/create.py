@@ -1,0 +1,301 @@
+"""Create: decide where, then admit in one transaction, or put in the queue in another that touches nothing shared.
+
+Quiet path: one transaction takes organization, project and pool tokens and writes sandbox, idempotency row and event.
+Busy path, at a full or waited-for counter or a second conflict: rows that nobody else writes, and a message to
+dispatch. A conflict is never shown to a caller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..errors import (
+    DifferentlyError, IdempotencyConflict, Internal, InsufficientCapacity, InvalidRequest, LimitExceeded, NoEligiblePool,
+    QueueFull, QuotaExceeded, UnsupportedCapability,
+)  # fmt: skip
+from ..model.idempotency import IdempotencyRow
+from ..model.queue import QueueRow
+from ..model.quota import Counter, Limits, Scope
+from ..model.resources import Resources, Size
+from ..model.sandbox import PoolRejection, Reason, Reservation, Sandbox, SandboxEnv, Status
+from ..policy.placement import Decision, Wish, place
+from ..runtime.ids import KeyId, ProjectId, SandboxId, keyed_bytes
+from ..store.ports import Absent, Action, Committed, Put, Refused
+from .accounts import take
+from .core import Caller, Core
+from .requests import CreateSandbox, SandboxView
+
+IDEMPOTENCY_KEY_MAX = 255
+
+
+@dataclass(frozen=True)
+class Created:
+    """`body` is the JSON of the answer: of this call, or of the first one when `replayed`."""
+
+    body: str
+    replayed: bool
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A checked request, before it is known whether it is admitted or waits."""
+
+    sandbox: Sandbox
+    env: dict[str, str] = field(repr=False)
+    digest: str = ""
+
+
+def create(core: Core, caller: Caller, request: CreateSandbox, key: str | None = None) -> Created:
+    """Admit or queue one sandbox; 2 round trips at most with a warm catalog, 1 when there is room.
+
+    Raises `InvalidRequest`, `LimitExceeded`, `NoEligiblePool`, `UnsupportedCapability`, `IdempotencyConflict`, and
+    with `queueTimeoutSeconds: 0` also `QuotaExceeded` or `InsufficientCapacity`; `QueueFull` when the backlog is full.
+    """
+    draft = _draft(core, caller, request, key)
+    sandbox = draft.sandbox
+    decision = place(
+        Wish(sandbox.id, sandbox.size, sandbox.template, sandbox.capabilities, sandbox.allowed_pools),
+        core.catalog.pools().candidates(),
+        core.catalog.rules(sandbox.org, sandbox.project),
+        core.catalog.template(sandbox.template),
+    )
+    refusal: Refused | None = None
+    if decision.chosen is not None:
+        admitted = _admitted(core, sandbox, decision.chosen)
+        outcome = _try_quietly(core, caller, draft, admitted)
+        if isinstance(outcome, Created):
+            return outcome
+        refusal = outcome
+    elif not decision.may_wait:
+        raise _impossible(decision)
+    return _enqueue(core, caller, draft, decision, refusal)
+
+
+def _try_quietly(core: Core, caller: Caller, draft: _Draft, admitted: Sandbox) -> Created | Refused:
+    """The quiet path: at most two tries, the second only after a conflict."""
+    body = SandboxView.of(admitted).model_dump_json(by_alias=True, exclude_none=True)
+    actions = _quiet_actions(core, caller, draft, admitted, body)
+    for _ in range(2):
+        outcome = core.store.transact(actions)
+        if isinstance(outcome, Committed):
+            core.nudges.worker(admitted.id)
+            return Created(body, replayed=False)
+        if "idempotency" in outcome.failed:
+            return _replay(outcome, draft.digest)
+        if outcome.failed:
+            break
+    return outcome
+
+
+def _quiet_actions(core: Core, caller: Caller, draft: _Draft, admitted: Sandbox, body: str) -> list[Action]:
+    assert admitted.pool is not None
+    need = admitted.size
+    return [
+        *_own_rows(core, caller, draft, admitted, body),
+        take(Scope.ORG, admitted.org, need),
+        take(Scope.PROJECT, admitted.project, need),
+        take(Scope.POOL, admitted.pool, need),
+    ]
+
+
+def _enqueue(core: Core, caller: Caller, draft: _Draft, decision: Decision, refusal: Refused | None) -> Created:
+    """The busy path: rows that are this sandbox's alone, so nothing can conflict."""
+    sandbox = draft.sandbox
+    _check_may_wait(core, sandbox, decision, refusal)
+    queued = sandbox.with_(
+        status=Status.QUEUED,
+        queue_deadline=core.after(_queue_seconds(core, sandbox)),
+        due_at=core.after(min(core.tuning.queue_look_seconds, _queue_seconds(core, sandbox))),
+        reason=Reason(code="waiting", source="admission", detail=_waits_for(decision, refusal), at=core.clock.now()),
+        rejections=tuple(PoolRejection(pool=pool, reason=why.reason) for pool, why in decision.rejected.items()),
+    )
+    body = SandboxView.of(queued).model_dump_json(by_alias=True, exclude_none=True)
+    row = queue_row(queued)
+    outcome = core.commit([*_own_rows(core, caller, draft, queued, body), Put(row, (Absent(),), "queue")])
+    if isinstance(outcome, Refused):
+        if "idempotency" in outcome.failed:
+            return _replay(outcome, draft.digest)
+        raise Internal("A new sandbox met rows of another one; repeat the call.", failed=sorted(outcome.failed))
+    core.nudges.dispatch()
+    return Created(body, replayed=False)
+
+
+def queue_row(sandbox: Sandbox) -> QueueRow:
+    return QueueRow(
+        sandbox=sandbox.id, org=sandbox.org, project=sandbox.project, priority=sandbox.priority, size=sandbox.size,
+        template=sandbox.template, capabilities=sandbox.capabilities, allowed_pools=sandbox.allowed_pools,
+        attempt=sandbox.attempt, not_before=sandbox.not_before,
+    )  # fmt: skip
+
+
+def _own_rows(core: Core, caller: Caller, draft: _Draft, sandbox: Sandbox, body: str) -> list[Action]:
+    event = core.event(
+        caller, "sandbox.create", sandbox.id, sandbox.org, project=sandbox.project, pool=sandbox.pool,
+        after=sandbox.status.value,
+    )  # fmt: skip
+    actions: list[Action] = [Put(sandbox, (Absent(),), "sandbox"), Put(event, (Absent(),), "event")]
+    if sandbox.idempotent:
+        row = IdempotencyRow(sandbox=sandbox.id, digest=draft.digest, accepted=body)
+        actions.append(Put(row, (Absent(),), "idempotency"))
+    if draft.env:
+        actions.append(Put(SandboxEnv(id=sandbox.id, env=draft.env), (Absent(),), "env"))
+    return actions
+
+
+def _replay(outcome: Refused, digest: str) -> Created:
+    row = outcome.failed["idempotency"]
+    if not isinstance(row, IdempotencyRow):
+        raise Internal("The idempotency row changed while it was read; repeat the call.")
+    if row.digest != digest:
+        raise IdempotencyConflict(
+            "This Idempotency-Key already names a live sandbox that was created with another body. "
+            "Use a new key, or repeat the first body.",
+            sandboxId=row.sandbox,
+        )
+    return Created(row.accepted, replayed=True)
+
+
+def _admitted(core: Core, sandbox: Sandbox, pool: str) -> Sandbox:
+    found = core.catalog.pool(pool)
+    return sandbox.with_(
+        status=Status.PROVISIONING, pool=pool, region=found.region,
+        reservation=Reservation(size=sandbox.size, pool=pool), due_at=core.after(core.tuning.observe_seconds),
+    )  # fmt: skip
+
+
+def _draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None) -> _Draft:
+    project = _project(core, caller, request)
+    org = caller.org if caller.org is not None else core.catalog.org_of(project)
+    size = _size(core, request)
+    ttl = request.ttl_seconds or core.tuning.ttl_seconds_default
+    _check_limits("organization", core.catalog.org(org).limits, size, ttl)
+    _check_limits("project", core.catalog.project(org, project).limits, size, ttl)
+    salt = core.catalog.installation().id_salt.encode()
+    digest = request.digest()
+    randomness = keyed_bytes(salt, project, key) if key is not None else None
+    sandbox = Sandbox(
+        id=SandboxId(core.ids.new("sbx", randomness)), org=org, project=project, status=Status.QUEUED,
+        template=request.template, image=request.image, size=size, labels=dict(request.labels),
+        capabilities=tuple(sorted(set(request.capabilities))), allowed_pools=tuple(request.placement.allowed_pools),
+        has_env=bool(request.env), priority=request.priority, ttl_seconds=ttl,
+        queue_timeout_seconds=request.queue_timeout_seconds, idempotent=key is not None,
+        created_at=core.clock.now(), created_by=KeyId(caller.actor),
+    )  # fmt: skip
+    return _Draft(sandbox, dict(request.env), digest)
+
+
+def _project(core: Core, caller: Caller, request: CreateSandbox) -> ProjectId:
+    named = request.project_id
+    if caller.project is not None:
+        if named is not None and named != caller.project:
+            raise InvalidRequest("projectId is not the project of this API key; leave it out.", field="projectId")
+        return caller.project
+    if named is None:
+        raise InvalidRequest("An operator key belongs to no project: send projectId.", field="projectId")
+    return ProjectId(named)
+
+
+def _size(core: Core, request: CreateSandbox) -> Size:
+    template = core.catalog.template(request.template)
+    if template is None:
+        raise InvalidRequest(f"There is no template {request.template!r}.", field="template")
+    asked: Resources = request.resources
+    return Size(
+        sandboxes=1,
+        cpu_millis=template.cpu_millis if asked.cpu is None else max(1, round(asked.cpu * 1000)),
+        memory_mib=template.memory_mib if asked.memory_mib is None else asked.memory_mib,
+        disk_gib=template.disk_gib if asked.disk_gib is None else asked.disk_gib,
+    )
+
+
+def _check_limits(whose: str, limits: Limits, size: Size, ttl_seconds: int) -> None:
+    for limit in (limits.each, limits.total):
+        resource = size.exceeding(limit)
+        if resource is not None:
+            raise LimitExceeded(
+                f"{_WIRE_NAMES[resource]} {getattr(size, resource)} is over the {whose}'s limit of "
+                f"{getattr(limit, resource)}; ask for less.",
+                resource=_WIRE_NAMES[resource], requested=getattr(size, resource), limit=getattr(limit, resource),
+            )  # fmt: skip
+    if ttl_seconds > limits.ttl_seconds_max:
+        raise LimitExceeded(
+            f"ttlSeconds {ttl_seconds} is over the {whose}'s limit of {limits.ttl_seconds_max}; ask for less.",
+            resource="ttlSeconds", requested=ttl_seconds, limit=limits.ttl_seconds_max,
+        )  # fmt: skip
+
+
+_WIRE_NAMES = {
+    "sandboxes": "sandboxes", "cpu_millis": "cpuMillis", "memory_mib": "memoryMiB", "disk_gib": "diskGiB",
+}  # fmt: skip
+
+
+def _queue_seconds(core: Core, sandbox: Sandbox) -> int:
+    asked = sandbox.queue_timeout_seconds
+    return core.tuning.queue_timeout_seconds_default if asked is None else asked
+
+
+def _check_may_wait(core: Core, sandbox: Sandbox, decision: Decision, refusal: Refused | None) -> None:
+    """Refuse what does not want to wait, and what would make the backlog longer than its bound."""
+    tenant, pool = _full_counters(sandbox, refusal)
+    if sandbox.queue_timeout_seconds == 0:
+        if tenant is not None:
+            raise _over_quota(tenant, sandbox.size)
+        where = f"pool {pool.name} is full" if pool is not None else decision.summary()
+        raise InsufficientCapacity(f"No room right now ({where}) and queueTimeoutSeconds is 0; try again shortly.")
+    limit = core.catalog.org(sandbox.org).limits.queued_max
+    if tenant is not None and tenant.scope is Scope.ORG and (tenant.waiting or 0) >= limit:
+        raise QueueFull(
+            f"{tenant.waiting} sandboxes of this organization are waiting already (limit {limit}).",
+            waiting=tenant.waiting, limit=limit,
+        )  # fmt: skip
+
+
+def _full_counters(sandbox: Sandbox, refusal: Refused | None) -> tuple[Counter | None, Counter | None]:
+    """The tenant counter and the pool counter that refused, as they stood."""
+    failed = refusal.failed if refusal is not None else {}
+    tenant: Counter | None = None
+    pool: Counter | None = None
+    for name, row in failed.items():
+        if not isinstance(row, Counter):
+            if row is None and name.partition(":")[0] in set(Scope):
+                raise Internal(f"The counter {name} is missing; an operator must repair it.", counter=name)
+            continue
+        if row.scope is Scope.POOL:
+            pool = row
+        elif tenant is None or row.scope is Scope.ORG:
+            tenant = row
+    return tenant, pool
+
+
+def _over_quota(counter: Counter, need: Size) -> QuotaExceeded:
+    resource = need.exceeding(counter.free) or "sandboxes"
+    limit, free = getattr(counter.limit, resource), getattr(counter.free, resource)
+    return QuotaExceeded(
+        f"The {counter.scope}'s quota of {limit} {_WIRE_NAMES[resource]} is used up ({limit - free} held) and "
+        "queueTimeoutSeconds is 0.",
+        scope=counter.scope.value, resource=_WIRE_NAMES[resource], limit=limit, held=limit - free,
+    )  # fmt: skip
+
+
+def _waits_for(decision: Decision, refusal: Refused | None) -> str:
+    if refusal is None:
+        return decision.summary()
+    return ", ".join(sorted(refusal.failed)) or "others are being admitted at this moment"
+
+
+def _impossible(decision: Decision) -> DifferentlyError:
+    """No waiting can help. Policy-refused pools are counted, not named: a tenant may not know them."""
+    shown = [
+        f"{pool}: {why.reason}{f' ({why.detail})' if why.detail else ''}"
+        for pool, why in sorted(decision.rejected.items())
+        if why.reason not in ("denied_by_policy", "external_not_allowed")
+    ]
+    if decision.only_capabilities:
+        missing = sorted({why.detail for why in decision.rejected.values() if why.reason == "missing_capabilities"})
+        return UnsupportedCapability(
+            f"No permitted pool offers {'; '.join(missing)}. Ask for fewer capabilities.", pools=shown
+        )
+    return NoEligiblePool(f"No permitted pool can take this sandbox ({decision.summary()}).", pools=shown)
+
+
+__all__ = ["Created", "create", "queue_row"]
