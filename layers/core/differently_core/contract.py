@@ -21,6 +21,7 @@ from .errors import UnsupportedOperation
 from .model.exec import ExecRequest, FileInfo, Job, Stream
 from .model.pool import Trust
 from .model.resources import Size
+from .runtime.clock import Clock
 
 PROTOCOL_VERSION = "1"
 LABEL_PREFIX = "differently.dev/"
@@ -243,6 +244,10 @@ class Adapter(Protocol):
     kind: ClassVar[str]
     operations: ClassVar[Declaration]
 
+    def __init__(self, context: AdapterContext) -> None:
+        """Keep the configuration; no I/O, so a pool whose backend is down can still be built and probed."""
+        ...
+
     def info(self) -> Info: ...
 
     def capabilities(self) -> Capabilities: ...
@@ -270,7 +275,10 @@ class Adapter(Protocol):
         ...
 
     def delete(self, target: Target) -> None:
-        """Remove the instance and all it kept. Missing is success; a foreign one is `NotFound` and stays."""
+        """Remove the instance and all it kept. Missing is success; a foreign one is `NotFound` and stays.
+
+        Without a ref everything that carries the owner goes, which is how a lost create is cleaned up.
+        """
         ...
 
     def exec(self, target: Target, request: ExecRequest, output_bytes_max: int) -> CommandResult:
@@ -319,6 +327,7 @@ class AdapterContext:
     pool: str
     installation: str
     config: BaseModel
+    clock: Clock
     credential: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 

@@ -72,10 +72,11 @@ def create(core: Core, caller: Caller, request: CreateSandbox, key: str | None =
 
 
 def _try_quietly(core: Core, caller: Caller, draft: _Draft, admitted: Sandbox) -> Created | Refused:
-    """The quiet path: at most two tries, the second only after a conflict."""
+    """The quiet path: two tries, the second only after a conflict; more for a caller that does not want to wait."""
+    tries = 2 if draft.sandbox.queue_timeout_seconds != 0 else core.tuning.conflict_tries_max
     body = SandboxView.of(admitted).model_dump_json(by_alias=True, exclude_none=True)
     actions = _quiet_actions(core, caller, draft, admitted, body)
-    for _ in range(2):
+    for _ in range(tries):
         outcome = core.store.transact(actions)
         if isinstance(outcome, Committed):
             core.nudges.worker(admitted.id)

@@ -1,0 +1,1 @@
+"""Adapters to the backends that sandboxes run on; `registry` finds them by kind."""

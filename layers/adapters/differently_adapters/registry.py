@@ -1,0 +1,117 @@
+"""Which kinds of backend exist, and how an adapter for a pool is made.
+
+Rows hold import paths, so nothing of a provider loads before the first pool of its kind is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib import import_module
+
+from pydantic import BaseModel, JsonValue, ValidationError
+
+from differently_core.contract import Adapter, AdapterContext, ContractError, Registration, validate
+from differently_core.errors import InvalidRequest
+from differently_core.model.pool import Trust
+from differently_core.runtime.clock import Clock
+
+
+class TrustList(StrEnum):
+    """Who says whether a kind's pools are private. Every kind stands in exactly one list, so none is by omission."""
+
+    ALWAYS_EXTERNAL = "always_external"
+    """Somebody else's machines, whatever the operator thinks of them."""
+    OPERATOR_DECLARES = "operator_declares"
+    """It can be self-hosted, so each pool says which it is."""
+    DEV_ONLY = "dev_only"
+    """For one developer's machine and for tests; refused in an installation."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """`module` offers `REGISTRATION` and the class named `adapter`."""
+
+    module: str
+    adapter: str
+    trust: TrustList
+
+
+_PROVIDERS = "differently_adapters.providers"
+KINDS: Mapping[str, Row] = {
+    "devhost": Row(f"{_PROVIDERS}.devhost", "DevhostAdapter", TrustList.DEV_ONLY),
+    "fake": Row(f"{_PROVIDERS}.fake", "FakeAdapter", TrustList.DEV_ONLY),
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    adapter: type[Adapter]
+    registration: Registration
+
+
+@cache
+def load(kind: str) -> Kind:
+    """Import a kind and check its declaration; raises `InvalidRequest` for a kind that this build does not have."""
+    row = KINDS.get(kind)
+    if row is None:
+        raise InvalidRequest(
+            f"There is no adapter kind {kind!r}; known kinds: {', '.join(sorted(KINDS))}.", field="adapter"
+        )
+    module = import_module(row.module)
+    loaded = Kind(getattr(module, row.adapter), module.REGISTRATION)
+    validate(loaded.adapter)
+    _check_registration(kind, row.trust, loaded)
+    return loaded
+
+
+def _check_registration(kind: str, trust: TrustList, loaded: Kind) -> None:
+    registration = loaded.registration
+    if {registration.kind, loaded.adapter.kind} != {kind}:
+        raise ContractError(f"{kind} is registered as {registration.kind} by {loaded.adapter.__name__}")
+    if registration.dev_only != (trust is TrustList.DEV_ONLY):
+        raise ContractError(f"{kind} stands in the list {trust} and says dev_only={registration.dev_only}")
+    if trust is TrustList.ALWAYS_EXTERNAL and registration.trust is not Trust.EXTERNAL:
+        raise ContractError(f"{kind} is always external and its registration does not say so")
+    if trust is TrustList.OPERATOR_DECLARES and registration.trust is not None:
+        raise ContractError(f"{kind} takes its trust from the operator and its registration fixes it")
+    if registration.config.model_config.get("extra") != "forbid":
+        raise ContractError(f"{kind} must refuse unknown fields in its configuration")
+
+
+def parse_config(kind: str, config: Mapping[str, JsonValue]) -> BaseModel:
+    """A pool's public configuration as its kind's typed model; raises `InvalidRequest` naming the first wrong field."""
+    model = load(kind).registration.config
+    try:
+        return model.model_validate(dict(config))
+    except ValidationError as error:
+        # Only the place and the rule are quoted: the value may be a secret put in the wrong field.
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        field = ".".join(str(part) for part in ("config", *first["loc"]))
+        message = f"A {kind} pool cannot use this configuration: {field}: {first['msg']}."
+    raise InvalidRequest(message, field=field, adapter=kind)
+
+
+def build(
+    kind: str,
+    config: Mapping[str, JsonValue],
+    *,
+    pool: str,
+    installation: str,
+    clock: Clock,
+    credential: Mapping[str, str] | None = None,
+    dev: bool = False,
+) -> Adapter:
+    """An adapter for one pool, without any I/O. `dev` permits the kinds that run work unprotected or nowhere."""
+    loaded = load(kind)
+    if loaded.registration.dev_only and not dev:
+        raise InvalidRequest(
+            f"Adapter kind {kind} is for development only: it gives no isolation.", field="adapter", adapter=kind
+        )
+    context = AdapterContext(
+        pool=pool, installation=installation, config=parse_config(kind, config), clock=clock,
+        credential=dict(credential or {}),
+    )  # fmt: skip
+    return loaded.adapter(context)

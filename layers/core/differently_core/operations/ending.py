@@ -1,0 +1,97 @@
+"""The writes that move a sandbox between placement, the queue and its end. Each is one transaction.
+
+All of them are conditional on the version that was decided from, so a delete, a longer lifetime or another worker
+always wins over a stale decision. What a sandbox holds is given back in the write that ends the holding.
+"""
+
+from __future__ import annotations
+
+from ..model.attempt import Attempt, AttemptState
+from ..model.queue import QueueRow
+from ..model.sandbox import ENDED, Reason, Sandbox, SandboxEnv, Status
+from ..store.ports import Absent, Action, Delete, Equals, Outcome, Put
+from .accounts import give_back
+from .core import Caller, Core
+from .create import queue_row
+from .sandboxes import free_key
+
+
+def write(before: Sandbox, after: Sandbox) -> tuple[Sandbox, Put]:
+    """The next version of a sandbox, on condition that nobody wrote since it was read."""
+    changed = after.with_(version=before.version + 1)
+    return changed, Put(changed, (Equals("version", before.version),), "sandbox")
+
+
+def write_attempt(before: Attempt, after: Attempt) -> Put:
+    changed = after.with_(version=before.version + 1)
+    return Put(changed, (Equals("version", before.version),), "attempt")
+
+
+def settled(core: Core, attempt: Attempt) -> Attempt:
+    return attempt.with_(
+        status=AttemptState.SETTLED, holds_slot=False, ended=True, due_at=None, settled_at=core.clock.now()
+    )
+
+
+def in_debt(core: Core, attempt: Attempt) -> Attempt:
+    """The attempt keeps the pool's slot and is cleaned up by itself from now on."""
+    return attempt.with_(status=AttemptState.DEBT, holds_slot=True, due_at=core.clock.now())
+
+
+def requeue(
+    core: Core, caller: Caller, sandbox: Sandbox, attempt: Attempt | None, reason: Reason, *, counted: bool,
+    seconds: float, proved: bool,
+) -> Outcome:  # fmt: skip
+    """Back into the queue at its old place. `proved`: nothing is left at the backend; otherwise the attempt is a debt."""
+    waiting = sandbox.with_(
+        status=Status.QUEUED, pool=None, region=None, backend_ref=None, reservation=None, claim=None, reason=reason,
+        failures=sandbox.failures + (1 if counted else 0), not_before=core.after(seconds),
+        queue_deadline=sandbox.queue_deadline or core.after(core.tuning.queue_timeout_seconds_default),
+        due_at=core.after(seconds),
+    )  # fmt: skip
+    changed, put = write(sandbox, waiting)
+    actions: list[Action] = [
+        put,
+        Put(queue_row(changed), (), "queue"),
+        *give_back(sandbox, keep_pool=attempt is not None and not proved),
+        event_of(core, caller, "sandbox.requeue", sandbox, changed),
+    ]
+    if attempt is not None:
+        actions.append(write_attempt(attempt, settled(core, attempt) if proved else in_debt(core, attempt)))
+    return core.commit(actions)
+
+
+def end(
+    core: Core, caller: Caller, sandbox: Sandbox, status: Status, reason: Reason, attempt: Attempt | None = None, *,
+    proved: bool = True,
+) -> Outcome:  # fmt: skip
+    """The last write of a sandbox's life: everything it holds goes back, its key is free, its environment is gone."""
+    assert status in ENDED
+    now = core.clock.now()
+    over = sandbox.with_(
+        status=status, reason=reason, ended_at=now, due_at=None, reservation=None, claim=None, not_before=None
+    )
+    changed, put = write(sandbox, over)
+    actions: list[Action] = [
+        put,
+        *give_back(sandbox, keep_pool=attempt is not None and not proved),
+        event_of(core, caller, f"sandbox.{status.value}", sandbox, changed),
+    ]
+    if sandbox.idempotent:
+        actions.append(free_key(sandbox.id))
+    if sandbox.has_env:
+        actions.append(Delete(SandboxEnv, SandboxEnv.key_of(sandbox.id), "env"))
+    if sandbox.reservation is None:
+        actions.append(Delete(QueueRow, QueueRow.key_of(sandbox.org, sandbox.priority, sandbox.id), "queue"))
+    if attempt is not None:
+        actions.append(write_attempt(attempt, settled(core, attempt) if proved else in_debt(core, attempt)))
+    return core.commit(actions)
+
+
+def event_of(core: Core, caller: Caller, action: str, before: Sandbox, after: Sandbox) -> Put:
+    event = core.event(
+        caller, action, after.id, after.org, project=after.project, pool=before.pool or after.pool,
+        before=before.status.value, after=after.status.value,
+        details={"reason": after.reason.code if after.reason else None, "attempt": after.attempt},
+    )  # fmt: skip
+    return Put(event, (Absent(),), "event")

@@ -1,0 +1,299 @@
+"""Reading and changing sandboxes: get, list, wait, patch, delete, and the trace that use leaves.
+
+Another tenant's sandbox is not found, whatever is asked of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import cast
+
+from ..errors import InvalidRequest, InvalidState, LimitExceeded, NotFound
+from ..model.due import due_index, stamp
+from ..model.idempotency import IdempotencyRow
+from ..model.sandbox import GONE, LIVE, Reason, Sandbox, Status, list_index
+from ..runtime.ids import ProjectId, SandboxId, is_id
+from ..store.ports import Absent, AnyOf, Committed, Delete, Equals, OneOf, Put, Refused, StoreThrottled, Update
+from .core import Caller, Core
+from .requests import Deletion, SandboxView, UpdateSandbox
+
+LIST_LIMIT_DEFAULT = 50
+LIST_LIMIT_MAX = 200
+LIST_PAGES_MAX = 5
+"""Store pages that one list call may read to fill its page; a filter that finds little answers a short page."""
+WAIT_SECONDS_MAX = 840
+WAIT_POLL_SECONDS = 0.25
+WAIT_POLL_SECONDS_MAX = 2.0
+
+
+def find(core: Core, caller: Caller, sandbox: str) -> Sandbox:
+    """One round trip; raises `NotFound` for what is absent and for what is another tenant's."""
+    found = core.store.get(Sandbox, Sandbox.key_of(_id(sandbox)))
+    if found is None or not _visible(caller, found):
+        raise _not_found(sandbox)
+    return found
+
+
+def _id(sandbox: str) -> SandboxId:
+    if not is_id("sbx", sandbox):
+        raise _not_found(sandbox)
+    return SandboxId(sandbox)
+
+
+def _not_found(sandbox: str) -> NotFound:
+    return NotFound(f"There is no sandbox {sandbox[:64]!r}.", sandboxId=sandbox[:64])
+
+
+def _visible(caller: Caller, sandbox: Sandbox) -> bool:
+    return caller.operator or (sandbox.project == caller.project and sandbox.org == caller.org)
+
+
+def running(core: Core, caller: Caller, sandbox: str) -> Sandbox:
+    """The sandbox, if it can run a command now; raises `InvalidState` saying why not and what to do."""
+    found = find(core, caller, sandbox)
+    if found.status is Status.RUNNING:
+        return found
+    if found.status in GONE:
+        why = f": {found.reason.code}" if found.reason else ""
+        raise InvalidState(f"The sandbox is {found.status}{why}. Create a new one.", status=found.status.value)
+    raise InvalidState(
+        f"The sandbox is {found.status}, not running yet; GET /v1/sandboxes/{found.id}/wait?for=running first.",
+        status=found.status.value,
+    )
+
+
+@dataclass(frozen=True)
+class ListQuery:
+    """`statuses` empty means every live one; `ended` adds those that are gone, after the live ones."""
+
+    project: str | None = None
+    statuses: frozenset[Status] = frozenset()
+    labels: Mapping[str, str] | None = None
+    ended: bool = False
+    limit: int = LIST_LIMIT_DEFAULT
+    cursor: str | None = None
+
+    def partitions(self) -> tuple[str, ...]:
+        live = not self.statuses or bool(self.statuses & LIVE)
+        gone = bool(self.statuses & GONE) or (self.ended and not self.statuses)
+        return tuple(name for name, wanted in (("LIVE", live), ("GONE", gone)) if wanted)
+
+    def matches(self, sandbox: Sandbox) -> bool:
+        if self.statuses and sandbox.status not in self.statuses:
+            return False
+        return all(sandbox.labels.get(key) == value for key, value in (self.labels or {}).items())
+
+    def digest(self, project: str) -> str:
+        """Ties a cursor to the list it came from."""
+        parts = [project, sorted(self.statuses), sorted((self.labels or {}).items()), self.ended]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Listing:
+    items: tuple[Sandbox, ...]
+    next_cursor: str | None
+
+
+def list_sandboxes(core: Core, caller: Caller, query: ListQuery) -> Listing:
+    """Newest first, live before gone; one round trip unless a filter leaves the page short."""
+    project = _list_project(core, caller, query)
+    partitions = query.partitions()
+    position, after = _open_cursor(core, query, project)
+    found: list[Sandbox] = []
+    pages = 0
+    while position < len(partitions):
+        partition = f"{partitions[position]}#{project}"
+        page = core.store.query_list(partition, after=after, limit=max(query.limit, 1))
+        pages += 1
+        for row in cast("tuple[Sandbox, ...]", page.rows):
+            after = row.id
+            if query.matches(row):
+                found.append(row)
+            if len(found) == query.limit:
+                more = page.next is not None or row is not page.rows[-1]
+                last = not more and position + 1 == len(partitions)
+                return Listing(tuple(found), None if last else _cursor(core, query, project, position, after))
+        if page.next is None:
+            position, after = position + 1, None
+        else:
+            after = page.next
+        if pages >= LIST_PAGES_MAX and position < len(partitions):
+            return Listing(tuple(found), _cursor(core, query, project, position, after))
+    return Listing(tuple(found), None)
+
+
+def _list_project(core: Core, caller: Caller, query: ListQuery) -> ProjectId:
+    if caller.project is not None:
+        if query.project is not None and query.project != caller.project:
+            raise NotFound(f"There is no project {query.project!r}.", project=query.project)
+        return caller.project
+    if query.project is None:
+        raise InvalidRequest("An operator key belongs to no project: send projectId.", field="projectId")
+    core.catalog.org_of(ProjectId(query.project))
+    return ProjectId(query.project)
+
+
+def _sign(core: Core, text: str) -> str:
+    key = core.catalog.installation().id_salt.encode()
+    return hmac.new(key, b"cursor:" + text.encode(), hashlib.sha256).hexdigest()[:24]
+
+
+def _cursor(core: Core, query: ListQuery, project: str, position: int, after: str | None) -> str:
+    text = f"{query.digest(project)}.{position}.{after or ''}"
+    return base64.urlsafe_b64encode(f"{text}.{_sign(core, text)}".encode()).decode().rstrip("=")
+
+
+def _open_cursor(core: Core, query: ListQuery, project: str) -> tuple[int, str | None]:
+    if query.cursor is None:
+        return 0, None
+    try:
+        text = base64.urlsafe_b64decode(query.cursor + "=" * (-len(query.cursor) % 4)).decode()
+        digest, position, after, signature = text.split(".")
+        genuine = hmac.compare_digest(signature, _sign(core, f"{digest}.{position}.{after}"))
+    except (ValueError, UnicodeError):
+        genuine = False
+    if not genuine or digest != query.digest(project):
+        raise InvalidRequest(
+            "cursor does not belong to this list; send the nextCursor of a page with the same filters.", field="cursor"
+        )
+    return int(position), after or None
+
+
+def wait(core: Core, caller: Caller, sandbox: str, targets: frozenset[Status], seconds: float) -> Iterator[Sandbox]:
+    """Yield the sandbox each time it is looked at, last of all when it is in `targets`, gone, or time is up."""
+    end = core.clock.monotonic() + min(seconds, WAIT_SECONDS_MAX)
+    pause = WAIT_POLL_SECONDS
+    while True:
+        found = find(core, caller, sandbox)
+        yield found
+        left = end - core.clock.monotonic()
+        if found.status in targets or found.status in GONE or left <= 0:
+            return
+        core.clock.sleep(min(pause, left))
+        pause = min(pause * 1.5, WAIT_POLL_SECONDS_MAX)
+
+
+def update(core: Core, caller: Caller, sandbox: str, change: UpdateSandbox) -> Sandbox:
+    """Change labels and lifetime; the new lifetime counts from now and wins over an expiry decided on the old one."""
+    return revise(core, lambda: find(core, caller, sandbox), lambda found: _updated(core, caller, found, change))
+
+
+def _updated(core: Core, caller: Caller, found: Sandbox, change: UpdateSandbox) -> tuple[Sandbox, list[Put]]:
+    if found.status in GONE:
+        raise InvalidState(f"The sandbox is {found.status}; it cannot be changed.", status=found.status.value)
+    changes: dict[str, object] = {}
+    if change.labels is not None:
+        changes["labels"] = dict(change.labels)
+    if change.ttl_seconds is not None:
+        _check_ttl(core, found, change.ttl_seconds)
+        changes["ttl_seconds"] = change.ttl_seconds
+        if found.expires_at is not None:
+            expires = core.after(change.ttl_seconds)
+            changes["expires_at"] = expires
+            if found.status is Status.RUNNING:
+                changes["due_at"] = expires
+    event = core.event(
+        caller, "sandbox.update", found.id, found.org, project=found.project,
+        details={"ttlSeconds": change.ttl_seconds, "labels": change.labels is not None},
+    )  # fmt: skip
+    return found.with_(**changes), [Put(event, (Absent(),), "event")]
+
+
+def _check_ttl(core: Core, sandbox: Sandbox, seconds: int) -> None:
+    limits = (core.catalog.org(sandbox.org).limits, core.catalog.project(sandbox.org, sandbox.project).limits)
+    limit = min(entry.ttl_seconds_max for entry in limits)
+    if seconds > limit:
+        raise LimitExceeded(
+            f"ttlSeconds {seconds} is over the limit of {limit}; ask for less.",
+            resource="ttlSeconds", requested=seconds, limit=limit,
+        )  # fmt: skip
+
+
+def revise(
+    core: Core, read: Callable[[], Sandbox], decide: Callable[[Sandbox], tuple[Sandbox, Sequence[Put]]]
+) -> Sandbox:
+    """Read, decide, write on the version decided from; again from the top when somebody was faster."""
+    for _ in range(core.tuning.conflict_tries_max):
+        found = read()
+        changed, others = decide(found)
+        after = changed.with_(version=found.version + 1)
+        outcome = core.commit([Put(after, (Equals("version", found.version),), "sandbox"), *others])
+        if isinstance(outcome, Committed):
+            return after
+    raise StoreThrottled("This sandbox is being changed by many calls right now; repeat the call in a second.")
+
+
+def delete(core: Core, caller: Caller, sandbox: str) -> Deletion:
+    """Accepted in every state and final: one round trip that needs to have read nothing.
+
+    The write moves the sandbox to terminating under a new generation, frees its Idempotency-Key and wakes the worker.
+    Repeating it is success.
+    """
+    identity = _id(sandbox)
+    if caller.project is None:
+        found = find(core, caller, sandbox)
+        org, project = found.org, found.project
+    else:
+        assert caller.org is not None
+        org, project = caller.org, caller.project
+    now = core.clock.now()
+    reason = Reason(code="deleted", source="caller", detail=f"by {caller.actor}", at=now)
+    mark = Update(
+        Sandbox, Sandbox.key_of(identity), "sandbox",
+        set={
+            "status": Status.TERMINATING.value, "reason": reason.model_dump_json(), "due_at": stamp(now),
+            **list_index(project, identity, Status.TERMINATING), **due_index(identity, now),
+        },
+        add={"version": 1, "generation": 1},
+        when=(Equals("project", project), OneOf("status", tuple(sorted(LIVE)))),
+    )  # fmt: skip
+    event = core.event(
+        caller, "sandbox.delete", identity, org, project=project, after=Status.TERMINATING.value
+    )
+    outcome = core.commit([mark, free_key(identity), Put(event, (Absent(),), "event")])
+    if isinstance(outcome, Refused):
+        return _already_gone(sandbox, project, outcome)
+    core.nudges.worker(identity)
+    return Deletion(id=identity, status=Status.TERMINATING, requested_at=now)
+
+
+def free_key(sandbox: SandboxId) -> Delete:
+    """Remove the idempotency row of a sandbox, if it has one."""
+    return Delete(
+        IdempotencyRow, IdempotencyRow.key_of(sandbox), "idempotency", (AnyOf((Absent(), Equals("sandbox", sandbox))),)
+    )
+
+
+def _already_gone(sandbox: str, project: str, outcome: Refused) -> Deletion:
+    row = outcome.failed.get("sandbox")
+    if not isinstance(row, Sandbox) or row.project != project:
+        raise _not_found(sandbox)
+    at = row.reason.at if row.reason is not None else row.created_at
+    return Deletion(id=row.id, status=row.status, requested_at=at)
+
+
+def touch(core: Core, sandbox: Sandbox) -> None:
+    """Note use of a running sandbox, at most once in `activity_seconds`; losing the race to a delete is fine."""
+    now = core.clock.now()
+    last = sandbox.last_activity_at
+    if last is not None and now - last < timedelta(seconds=core.tuning.activity_seconds):
+        return
+    core.store.transact(
+        [
+            Update(
+                Sandbox, sandbox.key(), "sandbox", set={"last_activity_at": stamp(now)}, add={"version": 1},
+                when=(Equals("status", Status.RUNNING.value),),
+            )
+        ]
+    )  # fmt: skip
+
+
+def view(caller: Caller, sandbox: Sandbox) -> SandboxView:
+    return SandboxView.of(sandbox, operator=caller.operator)
