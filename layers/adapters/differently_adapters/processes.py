@@ -20,7 +20,13 @@ from dataclasses import dataclass
 from typing import IO, Final
 
 from differently_core.contract import CommandResult, ExecEvent, Exit, Output, Quiet
-from differently_core.errors import ExecUnconfirmed, InvalidRequest, PayloadTooLarge, ProviderUnavailable
+from differently_core.errors import (
+    DifferentlyError,
+    ExecUnconfirmed,
+    InvalidRequest,
+    PayloadTooLarge,
+    ProviderUnavailable,
+)
 from differently_core.model.exec import EXIT_TIMEOUT, Stream
 from differently_core.runtime.clock import Clock
 
@@ -298,15 +304,15 @@ def _not_started(command: Command, error: OSError) -> NotStarted:
 def run(started: Running | NotStarted, output_bytes_max: int) -> CommandResult:
     """Wait for the end, keeping the first and the last half of `output_bytes_max` of each stream."""
     kept: dict[Stream, Kept] = {"stdout": Kept(output_bytes_max), "stderr": Kept(output_bytes_max)}
-    ending = Exit(-1, 0)
-    for event in _events(started, None):
-        match event:
-            case Output(stream, data):
-                kept[stream].add(data)
-            case Exit():
-                ending = event
-            case Quiet():
-                pass
+    for event in events(started, None):
+        if isinstance(event, Output):
+            kept[event.stream].add(event.data)
+        elif isinstance(event, Exit):
+            return _result(event, kept)
+    raise ExecUnconfirmed("The command's end was not seen.")
+
+
+def _result(ending: Exit, kept: Mapping[Stream, Kept]) -> CommandResult:
     stdout, stdout_dropped = kept["stdout"].result()
     stderr, stderr_dropped = kept["stderr"].result()
     return CommandResult(
@@ -315,51 +321,97 @@ def run(started: Running | NotStarted, output_bytes_max: int) -> CommandResult:
     )  # fmt: skip
 
 
-def _events(started: Running | NotStarted, quiet_seconds: float | None) -> Iterator[ExecEvent]:
+def events(started: Running | NotStarted, quiet_seconds: float | None) -> Iterator[ExecEvent]:
+    """A started command's events, pumped by whoever reads them."""
     if isinstance(started, Running):
         return started.pump(quiet_seconds)
     return iter([Output("stderr", started.message.encode(errors="replace")), Exit(started.exit_code, 0)])
 
 
-class EventStream:
-    """A command's events for a reader that may be slow or go away.
+class _Channel:
+    """Between the thread that pumps a command and a reader that may be slow or go away."""
 
-    A thread of its own pumps the command, so its timeout holds while nobody reads. A slow reader makes the command
-    wait on its full pipe. When the reader goes away the command goes on: what it writes is read and thrown away,
-    and it is reaped when it ends.
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._held: deque[ExecEvent | DifferentlyError] = deque()
+        self._abandoned = False
+        self._ended = False
+
+    def offer(self, event: ExecEvent | DifferentlyError, seconds: float | None) -> bool:
+        """Hand an event on, or drop it when nobody reads any more; False if the reader had no room in time."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._abandoned or len(self._held) < STREAM_EVENTS_MAX, seconds):
+                return False
+            if not self._abandoned:
+                self._held.append(event)
+                self._changed.notify_all()
+            return True
+
+    def take(self) -> ExecEvent | DifferentlyError | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._held or self._ended or self._abandoned)
+            event = self._held.popleft() if self._held else None
+            self._changed.notify_all()
+            return event
+
+    def end(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def abandon(self) -> None:
+        with self._changed:
+            self._abandoned = True
+            self._held.clear()
+            self._changed.notify_all()
+
+
+class EventStream(Iterator[ExecEvent]):
+    """A command's events, pumped by a thread of their own so that its timeout holds while nobody reads.
+
+    A slow reader makes the command wait on its full pipe. When the reader goes away the command goes on; what it
+    still writes is read and thrown away, and it is reaped when it ends.
     """
 
     def __init__(self, started: Running | NotStarted, quiet_seconds: float, ended: Callable[[], None]) -> None:
-        self._started = started
-        self._quiet_seconds = quiet_seconds
-        self._ended = ended
-        self._changed = threading.Condition()
-        self._events: deque[ExecEvent | Exception] = deque()
-        self._abandoned = False
-        self._finished = False
-        self.thread = threading.Thread(target=self._pump, name="devhost-stream", daemon=True)
-        self.thread.start()
-
-    def __iter__(self) -> EventStream:
-        return self
+        # The thread holds the channel and not this object, so a reader that is merely forgotten also goes away.
+        self._channel = _Channel()
+        threading.Thread(
+            target=_pump_into, args=(self._channel, started, quiet_seconds, ended), name="exec-stream", daemon=True
+        ).start()
 
     def __next__(self) -> ExecEvent:
-        with self._changed:
-            self._changed.wait_for(lambda: self._events or self._finished or self._abandoned)
-            if not self._events:
-                raise StopIteration
-            event = self._events.popleft()
-            self._changed.notify_all()
-        if isinstance(event, Exception):
+        event = self._channel.take()
+        if event is None:
+            raise StopIteration
+        if isinstance(event, DifferentlyError):
             raise event
         return event
 
     def close(self) -> None:
         """The reader goes away; the command does not."""
-        with self._changed:
-            self._abandoned = True
-            self._events.clear()
-            self._changed.notify_all()
+        self._channel.abandon()
 
     def __del__(self) -> None:
         self.close()
+
+
+def _pump_into(
+    channel: _Channel, started: Running | NotStarted, quiet_seconds: float, ended: Callable[[], None]
+) -> None:
+    try:
+        for event in events(started, quiet_seconds):
+            _hand_on(channel, started, event)
+    except DifferentlyError as error:
+        channel.offer(error, None)
+    finally:
+        channel.end()
+        ended()
+
+
+def _hand_on(channel: _Channel, started: Running | NotStarted, event: ExecEvent) -> None:
+    seconds = started.remaining() if isinstance(started, Running) else None
+    if not channel.offer(event, seconds):
+        if isinstance(started, Running):
+            started.expire()
+        channel.offer(event, None)
