@@ -232,6 +232,10 @@ class FileContent:
     chunks: Iterator[bytes]
 
 
+Instances = list[Instance]
+Files = list[FileInfo]
+
+
 @runtime_checkable
 class Adapter(Protocol):
     """One backend, behind the operations of the contract.
@@ -270,7 +274,7 @@ class Adapter(Protocol):
         """Observe, never renew or start. Without a ref the instance is found by its owner."""
         ...
 
-    def list(self, installation: str) -> list[Instance]:
+    def list(self, installation: str) -> Instances:
         """Every instance of the installation, whole or an error."""
         ...
 
@@ -307,7 +311,7 @@ class Adapter(Protocol):
         """Write the whole file or leave the old one; parents are made."""
         ...
 
-    def file_list(self, target: Target, path: str) -> list[FileInfo]: ...
+    def file_list(self, target: Target, path: str) -> Files: ...
 
     def file_stat(self, target: Target, path: str) -> FileInfo: ...
 

@@ -18,7 +18,8 @@
     │   ├── InsufficientCapacity  no room now
     │   ├── SandboxFailed         this one sandbox failed, the backend is well
     │   ├── ProviderUnavailable   the backend did not answer, or refused us
-    │   └── ExecUnconfirmed       a command started; its end was not seen
+    │   ├── ExecUnconfirmed       a command started; its end was not seen
+    │   └── AdapterFault          our adapter broke; the backend is not to blame
     └── Internal                  a fault of ours
 
 An expected outcome (queued, refused by policy) is a value, not an exception. Codes and reactions follow
@@ -199,6 +200,12 @@ class ExecUnconfirmed(BackendError):
     """
 
     code = "exec_unconfirmed"
+
+
+class AdapterFault(BackendError):
+    """An adapter raised something outside this tree: a bug of ours, with an unknown outcome."""
+
+    code = "internal"
 
 
 class Internal(DifferentlyError):

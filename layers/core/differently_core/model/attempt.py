@@ -52,6 +52,8 @@ class Attempt(Record):
     holds_slot: bool = False
     ended: bool = False
     """True once the outcome of the create call was seen: nothing late can come of it."""
+    calls: int = 1
+    """Create calls made for it: an idempotent create may be repeated under one attempt."""
     cleanup_failures: int = 0
     due_at: datetime | None = None
     settled_at: datetime | None = None

@@ -9,16 +9,16 @@ from __future__ import annotations
 import logging
 
 from ..contract import Target
-from ..errors import DifferentlyError, NotFound
+from ..errors import BackendError, NotFound
 from ..model.attempt import Attempt, AttemptState
 from ..model.quota import Scope
 from ..model.record import Table
 from ..runtime.ids import SandboxId
-from ..store.ports import Committed
+from ..store.ports import Action, Committed
 from .accounts import give
 from .core import Core
 from .ending import settled, write_attempt
-from .worker import finished, remove
+from .worker import adapter_of, calling, finished, remove
 
 log = logging.getLogger(__name__)
 ATTEMPTS_MAX = 200
@@ -36,12 +36,12 @@ def settle(core: Core, sandbox: SandboxId, number: int) -> None:
         _later(core, debt)  # an instance may be coming up elsewhere; wait until it is known which one is whose
         return
     try:
-        adapter = core.backends.adapter(core.catalog.pool(debt.pool))
-        ref = debt.ref or adapter.get(Target(core.owner(sandbox))).ref
+        adapter = adapter_of(core, debt.pool)
+        ref = debt.ref or calling(adapter, lambda: adapter.get(Target(core.owner(sandbox)))).ref
         gone = ref in in_use or remove(core, adapter, debt.with_(ref=ref))
     except NotFound:
         gone = True
-    except DifferentlyError as error:
+    except BackendError as error:
         log.info("cleanup waits", extra={"sandbox": sandbox, "pool": debt.pool, "error": error.message})
         gone = False
     if gone and finished(core, debt):
@@ -56,7 +56,7 @@ def _attempts(core: Core, sandbox: SandboxId) -> dict[int, Attempt]:
 
 
 def _settle(core: Core, debt: Attempt) -> None:
-    actions = [write_attempt(debt, settled(core, debt)), give(Scope.POOL, debt.pool, debt.size)]
+    actions: list[Action] = [write_attempt(debt, settled(core, debt)), give(Scope.POOL, debt.pool, debt.size)]
     if isinstance(core.commit(actions), Committed):
         core.nudges.dispatch()
 

@@ -76,6 +76,7 @@ def _try_quietly(core: Core, caller: Caller, draft: _Draft, admitted: Sandbox) -
     tries = 2 if draft.sandbox.queue_timeout_seconds != 0 else core.tuning.conflict_tries_max
     body = SandboxView.of(admitted).model_dump_json(by_alias=True, exclude_none=True)
     actions = _quiet_actions(core, caller, draft, admitted, body)
+    refusal = Refused()
     for _ in range(tries):
         outcome = core.store.transact(actions)
         if isinstance(outcome, Committed):
@@ -83,9 +84,10 @@ def _try_quietly(core: Core, caller: Caller, draft: _Draft, admitted: Sandbox) -
             return Created(body, replayed=False)
         if "idempotency" in outcome.failed:
             return _replay(outcome, draft.digest)
+        refusal = outcome
         if outcome.failed:
             break
-    return outcome
+    return refusal
 
 
 def _quiet_actions(core: Core, caller: Caller, draft: _Draft, admitted: Sandbox, body: str) -> list[Action]:

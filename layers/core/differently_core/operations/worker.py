@@ -8,25 +8,30 @@ outcome after. What an error means for attempt, sandbox and pool is decided by t
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import timedelta
+from typing import TypeVar
 
-from ..contract import Adapter, CreateRequest, Instance, InstanceState, Target
+from ..contract import Adapter, CreateRequest, Info, Instance, InstanceState, Target
 from ..errors import (
-    BackendError, DifferentlyError, ExecUnconfirmed, InsufficientCapacity, NotFound, ProviderUnavailable,
+    AdapterFault, BackendError, DifferentlyError, InsufficientCapacity, NotFound, ProviderUnavailable, SandboxFailed,
 )  # fmt: skip
 from ..model.attempt import Attempt, AttemptState
 from ..model.exec import ExecRequest
-from ..model.pool import Pool, PoolView
+from ..model.pool import PoolView
 from ..model.sandbox import Claim, Condition, Conditions, Reason, Sandbox, SandboxEnv, Status
 from ..runtime.ids import SandboxId
 from ..store.ports import Absent, Committed, Put, Refused, Update
 from .accounts import give_back
 from .core import Core, system
-from .ending import end, event_of, free_key, requeue, write, write_attempt
+from .ending import end, event_of, requeue, write, write_attempt
+from .sandboxes import free_key
 
 log = logging.getLogger(__name__)
 WORKER = system("worker")
 TIMER = system("timer")
+CREATE_CALLS_MAX = 3
+T = TypeVar("T")
 PROBE = ExecRequest(command="true", timeout_seconds=10)
 
 
@@ -98,19 +103,35 @@ def _newest_attempt(core: Core, sandbox: Sandbox) -> Attempt | None:
     return core.store.get(Attempt, Attempt.key_of(sandbox.id, sandbox.attempt))
 
 
-def _adapter(core: Core, pool: str) -> tuple[Pool, Adapter]:
-    found = core.catalog.pool(pool)
-    return found, core.backends.adapter(found)
+def adapter_of(core: Core, pool: str) -> Adapter:
+    """The pool's adapter; a pool that is gone or cannot be built is a backend that cannot be used."""
+    try:
+        return core.backends.adapter(core.catalog.pool(pool))
+    except BackendError:
+        raise
+    except DifferentlyError as error:
+        raise ProviderUnavailable(error.message, settled=True, pool=pool) from error
+
+
+def calling(adapter: Adapter, call: Callable[[], T]) -> T:
+    """Call the backend; what an adapter raises outside our error tree is its bug, and the outcome is unknown."""
+    try:
+        return call()
+    except DifferentlyError:
+        raise
+    except Exception as error:
+        log.exception("adapter bug", extra={"adapter": adapter.kind})
+        raise AdapterFault(f"The {adapter.kind} adapter failed: {type(error).__name__}.") from error
 
 
 def _attempt(core: Core, sandbox: Sandbox) -> None:
     """Record a new attempt and the claim on it, then call the backend."""
     assert sandbox.pool is not None
     try:
-        _, adapter = _adapter(core, sandbox.pool)
-        info = adapter.info()
-    except DifferentlyError as error:
-        _fail_attempt(core, sandbox, None, ProviderUnavailable(error.message, settled=True), None)
+        adapter = adapter_of(core, sandbox.pool)
+        info = calling(adapter, adapter.info)
+    except BackendError as error:
+        _fail_attempt(core, sandbox, None, error)
         return
     now = core.clock.now()
     call_until = now + timedelta(seconds=info.create_seconds)
@@ -141,14 +162,9 @@ def _call_create(core: Core, sandbox: Sandbox, attempt: Attempt, adapter: Adapte
         size=sandbox.size, ttl_seconds=sandbox.ttl_seconds, labels=sandbox.labels, env=env.env if env else {},
     )  # fmt: skip
     try:
-        instance = adapter.create(request, seconds)
+        instance = calling(adapter, lambda: adapter.create(request, seconds))
     except DifferentlyError as error:
         _fail_attempt(core, sandbox, attempt, error, adapter)
-        return
-    except Exception as error:  # an adapter's own bug: the outcome is unknown, the pool is not to blame
-        log.exception("adapter bug", extra={"sandbox": sandbox.id, "pool": attempt.pool})
-        fault = BackendError(f"The {adapter.kind} adapter failed: {type(error).__name__}.", settled=False)
-        _fail_attempt(core, sandbox, attempt, fault, adapter)
         return
     _advance(core, sandbox, attempt.with_(ref=instance.ref, ended=True), instance, adapter, before=attempt)
 
@@ -156,37 +172,47 @@ def _call_create(core: Core, sandbox: Sandbox, attempt: Attempt, adapter: Adapte
 def _observe(core: Core, sandbox: Sandbox, attempt: Attempt) -> None:
     """An attempt is open and nobody works on it: its worker died, its answer was lost, or it is not ready yet."""
     try:
-        _, adapter = _adapter(core, attempt.pool)
-        info = adapter.info()
-        claimed, put = write(sandbox, _claim(core, sandbox, info.create_seconds))
-        if isinstance(core.store.transact([put]), Refused):
-            return
-        instance = adapter.get(Target(core.owner(sandbox.id), attempt.ref))
+        adapter = adapter_of(core, attempt.pool)
+        info = calling(adapter, adapter.info)
+    except BackendError as error:
+        _leave_pool(core, sandbox, attempt, error)
+        return
+    claimed, put = write(sandbox, _claim(core, sandbox, info.create_seconds))
+    if isinstance(core.store.transact([put]), Refused):
+        return
+    try:
+        instance = calling(adapter, lambda: adapter.get(Target(core.owner(sandbox.id), attempt.ref)))
     except NotFound:
-        _absent(core, claimed, attempt, adapter, info.idempotent_create, info.create_seconds)
-        return
+        _absent(core, claimed, attempt, adapter, info)
     except DifferentlyError as error:
-        found = core.store.get(Sandbox, sandbox.key())
-        if found is not None and found.generation == sandbox.generation:
-            _leave_pool(core, found, attempt, error)
-        return
-    _advance(core, claimed, attempt.with_(ref=instance.ref), instance, adapter, before=attempt)
+        _leave_pool(core, claimed, attempt, error)
+    else:
+        _advance(core, claimed, attempt.with_(ref=instance.ref), instance, adapter, before=attempt)
 
 
-def _absent(
-    core: Core, sandbox: Sandbox, attempt: Attempt, adapter: Adapter, idempotent: bool, seconds: float
-) -> None:
+def _absent(core: Core, sandbox: Sandbox, attempt: Attempt, adapter: Adapter, info: Info) -> None:
     """No instance is there. It may still come, so only time or an idempotent create can go on."""
     now = core.clock.now()
-    gone = attempt.ref is not None  # it was there, and is not any more
-    if not gone and idempotent and now < attempt.settles_at:
-        _call_create(core, sandbox, attempt, adapter, seconds)
-    elif gone or now >= attempt.settles_at:
-        why = "the instance disappeared" if gone else "no instance came up"
+    vanished = attempt.ref is not None
+    if not vanished and info.idempotent_create and attempt.calls < CREATE_CALLS_MAX:
+        _repeat_create(core, sandbox, attempt, adapter, info)
+    elif vanished or now >= attempt.settles_at:
+        why = "the instance disappeared" if vanished else "no instance came up"
         reason = Reason(code="attempt_lost", source="backend", detail=why, at=now)
-        _retry_or_fail(core, sandbox, attempt, reason, proved=True)
+        _retry_or_fail(core, sandbox, attempt, reason, proved=finished(core, attempt))
     else:
         _look_again(core, sandbox, attempt, attempt)
+
+
+def _repeat_create(core: Core, sandbox: Sandbox, attempt: Attempt, adapter: Adapter, info: Info) -> None:
+    """Call an idempotent create again; written first, so that nobody takes the attempt for finished meanwhile."""
+    call_until = core.after(info.create_seconds)
+    repeated = attempt.with_(
+        calls=attempt.calls + 1, call_until=call_until, settles_at=call_until + timedelta(seconds=info.settles_seconds)
+    )
+    if isinstance(core.commit([write_attempt(attempt, repeated)]), Committed):
+        stored = repeated.with_(version=attempt.version + 1)
+        _call_create(core, sandbox, stored, adapter, info.create_seconds)
 
 
 def _advance(
@@ -199,11 +225,11 @@ def _advance(
             _admit(core, sandbox, attempt, instance, reachable, before)
             return
     elif instance.state is InstanceState.ERROR:
-        failed = BackendError(instance.message or "the backend reports it failed", settled=True)
+        failed = SandboxFailed(instance.message or "the backend reports it failed", settled=True)
         _failed_instance(core, sandbox, attempt, failed, adapter, before=before)
         return
     if core.clock.now() - attempt.started_at > timedelta(seconds=core.tuning.ready_timeout_seconds):
-        late = BackendError(f"not ready after {core.tuning.ready_timeout_seconds:.0f} s ({instance.state})", settled=True)
+        late = SandboxFailed(f"not ready after {core.tuning.ready_timeout_seconds:.0f} s ({instance.state})", settled=True)
         _failed_instance(core, sandbox, attempt, late, adapter, before=before)
         return
     _look_again(core, sandbox, attempt, before)
@@ -212,8 +238,9 @@ def _advance(
 def _reachable(core: Core, adapter: Adapter, sandbox: Sandbox, instance: Instance) -> Condition | None:
     """Whether a command really runs in it."""
     try:
-        result = adapter.exec(Target(core.owner(sandbox.id), instance.ref), PROBE, 1024)
-    except (DifferentlyError, ExecUnconfirmed) as error:
+        target = Target(core.owner(sandbox.id), instance.ref)
+        result = calling(adapter, lambda: adapter.exec(target, PROBE, 1024))
+    except DifferentlyError as error:
         log.info("not reachable yet", extra={"sandbox": sandbox.id, "error": error.message})
         return None
     if result.exit_code != 0:
@@ -257,7 +284,7 @@ def _hand_over(core: Core, sandbox: Sandbox, attempt: Attempt, before: Attempt) 
     A changed lifetime or label is no newer intent: the next step finds the instance and admits it.
     """
     if attempt != before:
-        core.commit([write_attempt(before, attempt)])
+        _note(core, attempt)
     found = core.store.get(Sandbox, sandbox.key())
     if found is None:
         return
@@ -266,30 +293,40 @@ def _hand_over(core: Core, sandbox: Sandbox, attempt: Attempt, before: Attempt) 
     core.nudges.worker(sandbox.id)
 
 
+def _note(core: Core, seen: Attempt) -> None:
+    """Add the ref and the end of the call to the attempt as it stands now, whoever wrote it meanwhile."""
+    for _ in range(core.tuning.conflict_tries_max):
+        stored = core.store.get(Attempt, seen.key())
+        if stored is None or stored.status is AttemptState.SETTLED:
+            return
+        noted = stored.with_(ref=seen.ref or stored.ref, ended=seen.ended or stored.ended)
+        if noted == stored or isinstance(core.commit([write_attempt(stored, noted)]), Committed):
+            return
+
+
 # Failure classes
 
 
 def _fail_attempt(
-    core: Core, sandbox: Sandbox, attempt: Attempt | None, error: DifferentlyError, adapter: Adapter | None
+    core: Core, sandbox: Sandbox, attempt: Attempt | None, error: DifferentlyError, adapter: Adapter | None = None
 ) -> None:
     """React to a failed create by its class; `attempt` is None when the backend could not even be called."""
-    now = core.clock.now()
     log.info(
         "create failed",
         extra={"sandbox": sandbox.id, "pool": sandbox.pool, "code": error.code, "error": error.message},
     )
-    reason = Reason(code=error.code, source="backend", detail=error.message, at=now)
-    if error.reaction.marks_pool_unhealthy and type(error) is not BackendError:
+    reason = Reason(code=error.code, source="backend", detail=error.message, at=core.clock.now())
+    if error.reaction.marks_pool_unhealthy:
         _mark_unhealthy(core, sandbox.pool or "", error.message)
-    settled_error = error.settled if isinstance(error, BackendError) else True
-    if attempt is not None and not settled_error:
+    unknown = isinstance(error, BackendError) and not error.settled
+    if error.code == "sandbox_failed" and attempt is not None and adapter is not None:
+        _failed_instance(core, sandbox, attempt, error, adapter, before=attempt)
+    elif unknown and attempt is not None and adapter is not None:
         _unknown(core, sandbox, attempt, adapter)
     elif isinstance(error, InsufficientCapacity):
         seconds = core.tuning.capacity_requeue_seconds
         outcome = requeue(core, WORKER, sandbox, attempt, reason, counted=False, seconds=seconds, proved=True)
         _after_write(core, sandbox, attempt, outcome)
-    elif error.code == "sandbox_failed" and attempt is not None and adapter is not None:
-        _failed_instance(core, sandbox, attempt, error, adapter, before=attempt)
     elif error.reaction.counts_attempt:
         _retry_or_fail(core, sandbox, attempt, reason, proved=True)
     else:
@@ -297,10 +334,9 @@ def _fail_attempt(
         _after_write(core, sandbox, attempt, outcome)
 
 
-def _unknown(core: Core, sandbox: Sandbox, attempt: Attempt, adapter: Adapter | None) -> None:
+def _unknown(core: Core, sandbox: Sandbox, attempt: Attempt, adapter: Adapter) -> None:
     """The answer is lost. Look under the same id soon; a late instance may come until `settles_at`."""
-    info = adapter.info() if adapter is not None else None
-    settles = core.after(info.settles_seconds if info is not None else 0.0)
+    settles = core.after(calling(adapter, adapter.info).settles_seconds)
     _look_again(core, sandbox, attempt.with_(settles_at=settles, call_until=core.clock.now()), attempt)
 
 
@@ -309,8 +345,8 @@ def _failed_instance(
 ) -> None:
     """This one failed on a healthy backend: remove what is left, then try again or give up."""
     reason = Reason(code="sandbox_failed", source="backend", detail=error.message, at=core.clock.now())
-    known = attempt.with_(ended=True)
-    gone = remove(core, adapter, known)
+    known = attempt.with_(ended=attempt.ended or not isinstance(error, BackendError) or error.settled)
+    gone = remove(core, adapter, known) and finished(core, known)
     if known != before and not isinstance(core.commit([write_attempt(before, known)]), Committed):
         _hand_over(core, sandbox, known, before)
         return
@@ -320,7 +356,8 @@ def _failed_instance(
 
 def _leave_pool(core: Core, sandbox: Sandbox, attempt: Attempt, error: DifferentlyError) -> None:
     """The pool of an open attempt cannot be observed: leave a debt there and let placement find another pool."""
-    _mark_unhealthy(core, attempt.pool, error.message)
+    if error.reaction.marks_pool_unhealthy:
+        _mark_unhealthy(core, attempt.pool, error.message)
     reason = Reason(code=error.code, source="backend", detail=error.message, at=core.clock.now())
     _retry_or_fail(core, sandbox, attempt, reason, proved=False)
 
@@ -391,9 +428,8 @@ def _terminate(core: Core, sandbox: Sandbox) -> None:
         _finish(core, sandbox, None)
         return
     try:
-        _, adapter = _adapter(core, attempt.pool)
-        gone = remove(core, adapter, attempt)
-    except DifferentlyError as error:
+        gone = remove(core, adapter_of(core, attempt.pool), attempt)
+    except BackendError as error:
         log.warning("pool unusable", extra={"sandbox": sandbox.id, "pool": attempt.pool, "error": error.message})
         gone = False
     if gone and finished(core, attempt):
