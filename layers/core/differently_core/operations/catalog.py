@@ -49,8 +49,13 @@ class Catalog:
         self._lock = threading.Lock()
 
     def forget(self) -> None:
+        """Drop everything that can change."""
         with self._lock:
-            self._cache.clear()
+            self._cache = {name: entry for name, entry in self._cache.items() if entry[0] == float("inf")}
+
+    def forget_pools(self) -> None:
+        with self._lock:
+            self._cache.pop("pools", None)
 
     def installation(self) -> Installation:
         """Made once by bootstrap and never changed, so it is kept for good."""

@@ -1,0 +1,157 @@
+"""Commands, jobs and files in a running sandbox: one read, the call, and at most one coalesced trace of use.
+
+Nobody repeats a command: an end that was not seen is `ExecUnconfirmed`, with what was seen of the output. Command text,
+stdin and env values go to the backend and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from ..contract import (
+    Adapter, CommandResult, ExecEvent, FileContent, JobOutput, Operation, Output, Target, supports, unsupported,
+)  # fmt: skip
+from ..contract import Exit as CommandExit
+from ..errors import ExecUnconfirmed, InvalidRequest
+from ..model.exec import (
+    EXEC_SECONDS_MAX_BUFFERED, EXEC_SECONDS_MAX_STREAMED, OUTPUT_BYTES_MAX, ExecRequest, FileInfo, Job, Stream,
+)  # fmt: skip
+from ..model.sandbox import Sandbox
+from .core import Caller, Core
+from .sandboxes import running, touch
+from .worker import adapter_of, calling
+
+KEEP_ALIVE_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """A running sandbox and the adapter that reaches it."""
+
+    sandbox: Sandbox
+    adapter: Adapter
+    target: Target
+
+    @property
+    def pool(self) -> str:
+        return self.sandbox.pool or ""
+
+    def need(self, operation: Operation) -> None:
+        """Raise `UnsupportedOperation` before any I/O when the pool does not offer it."""
+        if not supports(self.adapter, operation):
+            raise unsupported(self.adapter, operation, self.pool)
+
+
+def reach(core: Core, caller: Caller, sandbox: str, operation: Operation) -> Place:
+    """The sandbox, ready for `operation`; notes its use. Raises `NotFound`, `InvalidState`, `UnsupportedOperation`."""
+    found = running(core, caller, sandbox)
+    adapter = adapter_of(core, found.pool or "")
+    place = Place(found, adapter, Target(core.owner(found.id), found.backend_ref))
+    place.need(operation)
+    touch(core, found)
+    return place
+
+
+def run(core: Core, caller: Caller, sandbox: str, request: ExecRequest) -> CommandResult:
+    """Run and wait, up to `EXEC_SECONDS_MAX_BUFFERED`."""
+    _check_seconds(request, EXEC_SECONDS_MAX_BUFFERED, "a buffered command; stream it or start a job for longer")
+    place = reach(core, caller, sandbox, Operation.EXEC)
+    return calling(place.adapter, lambda: place.adapter.exec(place.target, request, OUTPUT_BYTES_MAX))
+
+
+def stream(core: Core, caller: Caller, sandbox: str, request: ExecRequest) -> Iterator[ExecEvent]:
+    """Start at once and yield output as it is written; ends in exactly one `Exit`, or raises.
+
+    A pool without streaming runs the command buffered and yields what it wrote in one piece for each stream.
+    """
+    _check_seconds(request, EXEC_SECONDS_MAX_STREAMED, "a streamed command; start a job for longer")
+    place = reach(core, caller, sandbox, Operation.EXEC)
+    if not supports(place.adapter, Operation.EXEC_STREAM):
+        return _buffered(place, request)
+    return _whole(place, request)
+
+
+def _check_seconds(request: ExecRequest, limit: int, what: str) -> None:
+    if request.timeout_seconds > limit:
+        raise InvalidRequest(
+            f"timeoutSeconds {request.timeout_seconds} is over the {limit} s of {what}.", field="timeoutSeconds"
+        )
+
+
+def _buffered(place: Place, request: ExecRequest) -> Iterator[ExecEvent]:
+    result = calling(place.adapter, lambda: place.adapter.exec(place.target, request, OUTPUT_BYTES_MAX))
+    if result.stdout:
+        yield Output("stdout", result.stdout)
+    if result.stderr:
+        yield Output("stderr", result.stderr)
+    yield CommandExit(result.exit_code, result.duration_ms, result.timed_out)
+
+
+def _whole(place: Place, request: ExecRequest) -> Iterator[ExecEvent]:
+    """Pass events on and make sure that a stream never just stops."""
+    events = calling(
+        place.adapter, lambda: place.adapter.exec_stream(place.target, request, KEEP_ALIVE_SECONDS)
+    )
+    while True:
+        event = calling(place.adapter, lambda: next(events, None))
+        if event is None:
+            raise ExecUnconfirmed(
+                "The backend closed the stream before the command's end was seen. The command may still run."
+            )
+        yield event
+        if isinstance(event, CommandExit):
+            return
+
+
+def start_job(core: Core, caller: Caller, sandbox: str, request: ExecRequest, job: str | None) -> Job:
+    place = reach(core, caller, sandbox, Operation.JOB_START)
+    identity = job if job is not None else core.ids.new("job")
+    return calling(place.adapter, lambda: place.adapter.job_start(place.target, identity, request))
+
+
+def job_status(core: Core, caller: Caller, sandbox: str, job: str) -> Job:
+    place = reach(core, caller, sandbox, Operation.JOB_STATUS)
+    return calling(place.adapter, lambda: place.adapter.job_status(place.target, job))
+
+
+def job_output(
+    core: Core, caller: Caller, sandbox: str, job: str, which: Stream, offset: int, limit: int
+) -> JobOutput:
+    place = reach(core, caller, sandbox, Operation.JOB_OUTPUT)
+    return calling(place.adapter, lambda: place.adapter.job_output(place.target, job, which, offset, limit))
+
+
+def stop_job(core: Core, caller: Caller, sandbox: str, job: str) -> Job:
+    place = reach(core, caller, sandbox, Operation.JOB_STOP)
+    return calling(place.adapter, lambda: place.adapter.job_stop(place.target, job))
+
+
+def read_file(core: Core, caller: Caller, sandbox: str, path: str) -> FileContent:
+    place = reach(core, caller, sandbox, Operation.FILE_READ)
+    return calling(place.adapter, lambda: place.adapter.file_read(place.target, path))
+
+
+def write_file(core: Core, caller: Caller, sandbox: str, path: str, data: Iterable[bytes]) -> FileInfo:
+    return _file(core, caller, sandbox, Operation.FILE_WRITE, lambda a, t: a.file_write(t, path, data))
+
+
+def list_files(core: Core, caller: Caller, sandbox: str, path: str) -> list[FileInfo]:
+    place = reach(core, caller, sandbox, Operation.FILE_LIST)
+    return calling(place.adapter, lambda: place.adapter.file_list(place.target, path))
+
+
+def stat_file(core: Core, caller: Caller, sandbox: str, path: str) -> FileInfo:
+    return _file(core, caller, sandbox, Operation.FILE_STAT, lambda a, t: a.file_stat(t, path))
+
+
+def delete_file(core: Core, caller: Caller, sandbox: str, path: str) -> None:
+    place = reach(core, caller, sandbox, Operation.FILE_DELETE)
+    calling(place.adapter, lambda: place.adapter.file_delete(place.target, path))
+
+
+def _file(
+    core: Core, caller: Caller, sandbox: str, operation: Operation, call: Callable[[Adapter, Target], FileInfo]
+) -> FileInfo:
+    place = reach(core, caller, sandbox, operation)
+    return calling(place.adapter, lambda: call(place.adapter, place.target))

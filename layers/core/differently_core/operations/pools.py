@@ -1,0 +1,155 @@
+"""Pools: register, drain, undrain, remove, and the probe that keeps placement's view of them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from ..contract import Adapter
+from ..errors import DifferentlyError, InvalidState, NotFound
+from ..model.pool import Pool, PoolState, PoolView
+from ..model.quota import Counter, Scope
+from ..model.resources import UNLIMITED, Size
+from ..model.tenancy import OPERATOR_ORG
+from ..store.ports import (
+    Absent, Action, Check, Committed, Delete, Equals, Present, Put, Refused,
+    StoreThrottled, Update,
+)  # fmt: skip
+from .core import Caller, Core
+from .worker import adapter_of, calling
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PoolDetail:
+    pool: Pool
+    view: PoolView | None
+    counter: Counter | None
+
+
+def register(core: Core, caller: Caller, pool: Pool) -> PoolDetail:
+    """Store a pool whose adapter can be built from its configuration, and probe it once.
+
+    Raises `InvalidRequest` when the adapter refuses the configuration, `InvalidState` when the name is taken.
+    """
+    adapter = core.backends.adapter(pool)
+    limit = Size(
+        sandboxes=pool.max_concurrency, cpu_millis=UNLIMITED, memory_mib=UNLIMITED, disk_gib=UNLIMITED
+    )
+    counter = Counter.of(Scope.POOL, pool.name, limit)
+    event = core.event(caller, "pool.create", pool.name, OPERATOR_ORG, pool=pool.name)
+    outcome = core.commit(
+        [Put(pool, (Absent(),), "pool"), Put(counter, (Absent(),), "counter"), Put(event, (Absent(),), "event")]
+    )
+    if isinstance(outcome, Refused):
+        raise InvalidState(f"There is a pool {pool.name!r} already; choose another name.", pool=pool.name)
+    core.catalog.forget()
+    return PoolDetail(pool, probe(core, pool, adapter), counter)
+
+
+def detail(core: Core, name: str) -> PoolDetail:
+    """The pool as stored, not as cached; one round trip."""
+    keys = [(Pool, Pool.key_of(name)), (PoolView, PoolView.key_of(name)), (Counter, Counter.key_of(Scope.POOL, name))]
+    pool, view, counter = core.store.batch_get(keys)  # type: ignore[arg-type]  # a list of mixed record types
+    if not isinstance(pool, Pool):
+        raise NotFound(f"There is no pool {name!r}.", pool=name)
+    return PoolDetail(
+        pool,
+        view if isinstance(view, PoolView) else None,
+        counter if isinstance(counter, Counter) else None,
+    )
+
+
+def set_state(core: Core, caller: Caller, name: str, state: PoolState) -> PoolDetail:
+    """Drain or undrain. A draining pool is closed in its counter by the same write, so nothing slips in."""
+    for _ in range(core.tuning.conflict_tries_max):
+        pool = detail(core, name).pool
+        if pool.state is state:
+            return detail(core, name)
+        changed = pool.with_(state=state, version=pool.version + 1)
+        key = Counter.key_of(Scope.POOL, name)
+        closing = state is PoolState.DRAINING
+        event = core.event(caller, f"pool.{state.value}", name, OPERATOR_ORG, pool=name)
+        actions: list[Action] = [
+            Put(changed, (Equals("version", pool.version),), "pool"),
+            Update(
+                Counter, key, "counter", set={"closed": "draining"} if closing else {},
+                remove=() if closing else ("closed",),
+            ),
+            Put(event, (Absent(),), "event"),
+        ]  # fmt: skip
+        if isinstance(core.commit(actions), Committed):
+            core.catalog.forget()
+            core.nudges.dispatch()
+            return detail(core, name)
+    raise StoreThrottled("This pool is being changed by others right now; repeat the call.")
+
+
+def remove(core: Core, caller: Caller, name: str) -> None:
+    """Remove an empty pool. Raises `InvalidState` while sandboxes or unsettled attempts hold its slots."""
+    pool = detail(core, name).pool
+    key = Counter.key_of(Scope.POOL, name)
+    counter = core.store.get(Counter, key)
+    if counter is not None and counter.held.sandboxes > 0:
+        raise InvalidState(
+            f"{counter.held.sandboxes} slots of pool {name!r} are held. Drain it, delete its sandboxes, then repeat.",
+            pool=name, held=counter.held.sandboxes,
+        )  # fmt: skip
+    empty = (Equals("free_sandboxes", counter.limit_sandboxes),) if counter is not None else ()
+    event = core.event(caller, "pool.delete", name, OPERATOR_ORG, pool=name)
+    outcome = core.commit(
+        [
+            Delete(Pool, pool.key(), "pool", (Equals("version", pool.version),)),
+            Delete(Counter, key, "counter", empty),
+            Delete(PoolView, PoolView.key_of(name), "view"),
+            Put(event, (Absent(),), "event"),
+        ]
+    )
+    if isinstance(outcome, Refused):
+        raise InvalidState(f"Pool {name!r} changed meanwhile; look at it and repeat.", pool=name)
+    core.catalog.forget()
+
+
+def probe_all(core: Core) -> None:
+    """Probe every pool; one pool's failure never keeps another from being looked at."""
+    for pool in core.catalog.pools().pools.values():
+        try:
+            probe(core, pool, adapter_of(core, pool.name))
+        except DifferentlyError as error:
+            _save(core, PoolView(name=pool.name, at=core.clock.now(), healthy=False, message=error.message))
+
+
+def probe(core: Core, pool: Pool, adapter: Adapter) -> PoolView:
+    """Ask a pool how it is and keep the answer; an error makes it unhealthy until the next good probe."""
+    before = core.store.get(PoolView, PoolView.key_of(pool.name))
+    try:
+        calling(adapter, adapter.health)
+        view = _look(core, pool, adapter)
+    except DifferentlyError as error:
+        last = before or PoolView(name=pool.name, at=core.clock.now(), healthy=False)
+        view = last.with_(healthy=False, message=error.message, at=core.clock.now())
+    _save(core, view)
+    if view.healthy and before is not None and not before.healthy:
+        core.nudges.dispatch()
+    return view
+
+
+def _look(core: Core, pool: Pool, adapter: Adapter) -> PoolView:
+    can = calling(adapter, adapter.capabilities)
+    room = calling(adapter, adapter.capacity)
+    return PoolView(
+        name=pool.name, at=core.clock.now(), healthy=True, features=tuple(sorted(can.features)),
+        max_cpu_millis=can.max_cpu_millis, max_memory_mib=can.max_memory_mib, max_disk_gib=can.max_disk_gib,
+        templates=can.templates, regions=can.regions, bounded=room.bounded, free_cpu_millis=room.free_cpu_millis,
+        free_memory_mib=room.free_memory_mib, largest_free_cpu_millis=room.largest_free_cpu_millis,
+        largest_free_memory_mib=room.largest_free_memory_mib,
+    )  # fmt: skip
+
+
+def _save(core: Core, view: PoolView) -> None:
+    """Only for a pool that still exists: a probe that ends late must not bring a removed one back."""
+    exists = Check(Pool, Pool.key_of(view.name), "pool", (Present(),))
+    outcome = core.store.transact([Put(view, (), "view"), exists])
+    if isinstance(outcome, Committed):
+        core.catalog.forget_pools()

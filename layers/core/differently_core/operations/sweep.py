@@ -1,0 +1,52 @@
+"""The sweep: everything whose time has come is nudged again, whatever became of the message about it.
+
+This is the sure half of the rule of two: what happens after a commit happens because of a message, which may be lost,
+or because of a due time written in that commit, which is found here.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from ..model.due import DUE_SHARDS, stamp
+from ..runtime.ids import SandboxId
+from .core import Core
+
+log = logging.getLogger(__name__)
+PAGES_MAX = 10
+"""Pages of one shard that one sweep reads; the oldest come first, so the rest is first next time."""
+
+
+@dataclass(frozen=True)
+class Swept:
+    """How many rows were due; `more` is True when a shard held more than one sweep reads."""
+
+    due: int
+    more: bool
+
+
+def sweep(core: Core) -> Swept:
+    until = stamp(core.clock.now())
+    due, more = 0, False
+    for shard in range(DUE_SHARDS):
+        after: str | None = None
+        for _ in range(PAGES_MAX):
+            rows, after = core.store.query_due(f"DUE#{shard}", until=until, after=after)
+            for row in rows:
+                _nudge(core, row.kind, row.key.pk, row.key.sk)
+            due += len(rows)
+            if after is None:
+                break
+        more = more or after is not None
+    if due:
+        log.info("swept", extra={"due": due, "more": more})
+    return Swept(due, more)
+
+
+def _nudge(core: Core, kind: str, pk: str, sk: str) -> None:
+    sandbox = SandboxId(pk.removeprefix("SBX#"))
+    if kind == "attempt":
+        core.nudges.cleanup(sandbox, int(sk.removeprefix("ATTEMPT#")))
+    else:
+        core.nudges.worker(sandbox)

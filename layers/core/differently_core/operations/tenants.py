@@ -1,0 +1,111 @@
+"""Organizations, projects and their limits, and the bootstrap of a fresh installation."""
+
+from __future__ import annotations
+
+from ..model.pool import Policy, Template
+from ..model.quota import Counter, Limits, Scope
+from ..model.record import Table
+from ..model.resources import DIMENSIONS
+from ..model.tenancy import OPERATOR_ORG, Installation, KeyScope, Org, OrgEntry, Project, ProjectEntry
+from ..runtime.ids import InstallationId, OrgId, ProjectId
+from ..store.ports import Absent, Action, Committed, Equals, Put, StoreThrottled, Update
+from .catalog import GLOBAL
+from .core import Caller, Core, system
+from .keys import NewKey, Peppers, create_key
+
+DEFAULT_TEMPLATE = "default"
+
+
+def bootstrap(core: Core) -> Installation:
+    """Make what every installation has, once: its id, the global policy, the default template. Safe to repeat."""
+    now = core.clock.now()
+    fresh = Installation(id=InstallationId(core.ids.new("inst")), id_salt=core.ids.secret(), created_at=now)
+    core.commit([Put(fresh, (Absent(),), "installation")])
+    core.commit([Put(Policy(scope=GLOBAL), (Absent(),), "policy")])
+    core.commit([Put(Template(name=DEFAULT_TEMPLATE, created_at=now), (Absent(),), "template")])
+    core.catalog.forget()
+    return core.catalog.installation()
+
+
+def first_operator_key(core: Core, peppers: Peppers) -> NewKey:
+    """A key for the person who installed this; called by the installer, never by the API."""
+    return create_key(core, peppers, system("bootstrap"), "first operator key", KeyScope.OPERATOR)
+
+
+def create_org(core: Core, caller: Caller, name: str, limits: Limits | None = None, weight: int = 1) -> Org:
+    org = Org(
+        id=OrgId(core.ids.new("org")), name=name, limits=limits or Limits(), weight=weight, created_at=core.clock.now()
+    )
+    event = core.event(caller, "org.create", org.id, OPERATOR_ORG)
+    core.commit(
+        [
+            Put(org, (Absent(),), "org"),
+            Put(OrgEntry(id=org.id, name=name, created_at=org.created_at), (Absent(),), "entry"),
+            Put(Counter.of(Scope.ORG, org.id, org.limits.total), (Absent(),), "counter"),
+            Put(event, (Absent(),), "event"),
+        ]
+    )
+    return org
+
+
+def create_project(core: Core, caller: Caller, org: OrgId, name: str, limits: Limits | None = None) -> Project:
+    core.catalog.org(org)
+    project = Project(
+        id=ProjectId(core.ids.new("proj")), org=org, name=name, limits=limits or Limits(), created_at=core.clock.now()
+    )
+    event = core.event(caller, "project.create", project.id, org, project=project.id)
+    core.commit(
+        [
+            Put(project, (Absent(),), "project"),
+            Put(ProjectEntry(id=project.id, org=org), (Absent(),), "entry"),
+            Put(Counter.of(Scope.PROJECT, project.id, project.limits.total), (Absent(),), "counter"),
+            Put(event, (Absent(),), "event"),
+        ]
+    )
+    return project
+
+
+def list_orgs(core: Core, after: str | None, limit: int) -> tuple[list[OrgEntry], str | None]:
+    page = core.store.query(Table.CONFIG, "ORGS", after=after, limit=limit)
+    return [row for row in page.rows if isinstance(row, OrgEntry)], page.next
+
+
+def list_projects(core: Core, org: OrgId, after: str | None, limit: int) -> tuple[list[Project], str | None]:
+    core.catalog.org(org)
+    page = core.store.query(Table.CONFIG, f"ORG#{org}", prefix="PROJECT#", after=after, limit=limit)
+    return [row for row in page.rows if isinstance(row, Project)], page.next
+
+
+def org_quota(core: Core, org: OrgId) -> tuple[Limits, Counter | None]:
+    return core.catalog.org(org).limits, core.store.get(Counter, Counter.key_of(Scope.ORG, org))
+
+
+def project_quota(core: Core, org: OrgId, project: ProjectId) -> tuple[Limits, Counter | None]:
+    limits = core.catalog.project(org, project).limits
+    return limits, core.store.get(Counter, Counter.key_of(Scope.PROJECT, project))
+
+
+def set_quota(core: Core, caller: Caller, org: OrgId, project: ProjectId | None, limits: Limits) -> None:
+    """Change limits; the free amounts move by the difference. Below what is held, nothing ends and nothing is admitted."""
+    for _ in range(core.tuning.conflict_tries_max):
+        core.catalog.forget()
+        owner: Org | Project = core.catalog.org(org) if project is None else core.catalog.project(org, project)
+        scope = Scope.ORG if project is None else Scope.PROJECT
+        changed = owner.with_(limits=limits, version=owner.version + 1)
+        event = core.event(caller, "quota.update", owner.id, org, project=project)
+        actions: list[Action] = [
+            Put(changed, (Equals("version", owner.version),), "owner"),
+            _move(scope, owner.id, owner.limits, limits),
+            Put(event, (Absent(),), "event"),
+        ]
+        if isinstance(core.commit(actions), Committed):
+            core.catalog.forget()
+            core.nudges.dispatch()
+            return
+    raise StoreThrottled("This quota is being changed by others right now; repeat the call.")
+
+
+def _move(scope: Scope, name: str, before: Limits, after: Limits) -> Update:
+    delta = {key: getattr(after.total, key) - getattr(before.total, key) for key in DIMENSIONS}
+    add = {f"{side}_{key}": amount for key, amount in delta.items() if amount for side in ("free", "limit")}
+    return Update(Counter, Counter.key_of(scope, name), "counter", add=add)
