@@ -399,12 +399,17 @@ class EventStream(Iterator[ExecEvent]):
 def _pump_into(
     channel: _Channel, started: Running | NotStarted, quiet_seconds: float, ended: Callable[[], None]
 ) -> None:
+    last: ExecEvent | DifferentlyError = ExecUnconfirmed("The command's end was not seen.")
     try:
         for event in events(started, quiet_seconds):
-            _hand_on(channel, started, event)
+            if isinstance(event, Exit):
+                last = event
+            else:
+                _hand_on(channel, started, event)
     except DifferentlyError as error:
-        channel.offer(error, None)
-    finally:
+        last = error
+    finally:  # also when a bug of ours ends the thread: a stream that just stops would pass for a whole one
+        channel.offer(last, None)
         channel.end()
         ended()
 

@@ -1,0 +1,182 @@
+"""The devhost adapter: the contract's operations over directories and processes of this machine.
+
+Nothing confines a command: it runs as the control plane's user and sees the whole host. What is kept from it is the
+control plane's environment and open files. An absolute `cwd` is the host's; a relative one starts at the home.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
+
+from differently_core import errors
+from differently_core.contract import (
+    SUPPORTED,
+    AdapterContext,
+    Capabilities,
+    Capacity,
+    CommandResult,
+    CreateRequest,
+    Declaration,
+    ExecEvent,
+    FileContent,
+    Files,
+    Info,
+    Instance,
+    Instances,
+    InstanceState,
+    JobOutput,
+    Operation,
+    Target,
+    Unsupported,
+    unsupported,
+)
+from differently_core.model import features
+from differently_core.model.exec import ExecRequest, FileInfo, Job, Stream
+from differently_core.model.pool import Trust
+
+from ...processes import Command, EventStream, NotStarted, Running, run, start
+from . import files, tracking
+from .config import DevhostConfig
+from .directory import Root, SandboxDirectory, base_env
+
+_JOBS = Unsupported("no_background_commands")
+
+
+class DevhostAdapter:
+    kind: ClassVar[str] = "devhost"
+    operations: ClassVar[Declaration] = {
+        **dict.fromkeys(Operation, SUPPORTED),
+        Operation.JOB_START: _JOBS,
+        Operation.JOB_STATUS: _JOBS,
+        Operation.JOB_OUTPUT: _JOBS,
+        Operation.JOB_STOP: _JOBS,
+    }
+
+    def __init__(self, context: AdapterContext) -> None:
+        if not isinstance(context.config, DevhostConfig):
+            raise TypeError("a devhost adapter needs a DevhostConfig")
+        self._pool = context.pool
+        self._clock = context.clock
+        self._path = context.config.path
+        self._root = Root(context.config.root, context.clock)
+
+    def info(self) -> Info:
+        return Info(
+            kind=self.kind, version="1", trust=Trust.PRIVATE, isolation="none", idempotent_create=True,
+            settles_seconds=0.0, description="Directories and processes of this machine; no isolation.",
+        )  # fmt: skip
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            features=frozenset({features.EXEC, features.EXEC_STREAM, features.FILES, features.ISOLATION_NONE})
+        )
+
+    def capacity(self) -> Capacity:
+        return Capacity(bounded=False)
+
+    def health(self) -> None:
+        self._root.check()
+
+    def create(self, request: CreateRequest, deadline: float) -> Instance:
+        directory = self._root.create(request)
+        if directory.is_deleting():
+            raise errors.InvalidState(f"Sandbox {request.owner.sandbox} is being deleted.")
+        return self._instance(Target(request.owner), directory)
+
+    def get(self, target: Target) -> Instance:
+        return self._instance(target, self._root.find(target))
+
+    def _instance(self, target: Target, directory: SandboxDirectory) -> Instance:
+        meta = directory.meta()
+        if meta is None or meta.owner != target.owner:
+            raise errors.NotFound(f"Sandbox {target.owner.sandbox} does not exist on this host.")
+        state = InstanceState.STOPPED if directory.is_deleting() else InstanceState.RUNNING
+        return Instance(ref=meta.sandbox, owner=meta.owner, state=state, prepared="meta.json")
+
+    def list(self, installation: str) -> Instances:
+        return [
+            Instance(
+                ref=meta.sandbox, owner=meta.owner, prepared="meta.json",
+                state=InstanceState.STOPPED if directory.is_deleting() else InstanceState.RUNNING,
+            )
+            for meta, directory in self._root.all(installation)
+        ]  # fmt: skip
+
+    def delete(self, target: Target) -> None:
+        directory = self._root.at(target.owner)
+        if directory.meta() is None:
+            self._root.sweep(directory)
+            return
+        directory = self._root.find(target)
+        directory.forbid_commands()
+        tracking.end_all(directory.processes, target.owner.sandbox, self._clock)
+        self._root.remove(directory)
+
+    def exec(self, target: Target, request: ExecRequest, output_bytes_max: int) -> CommandResult:
+        directory, started = self._start(target, request)
+        try:
+            return run(started, output_bytes_max)
+        finally:
+            _forget(directory, started)
+
+    def exec_stream(self, target: Target, request: ExecRequest, quiet_seconds: float) -> Iterator[ExecEvent]:
+        directory, started = self._start(target, request)
+        return EventStream(started, quiet_seconds, lambda: _forget(directory, started))
+
+    def _start(self, target: Target, request: ExecRequest) -> tuple[SandboxDirectory, Running | NotStarted]:
+        directory = self._root.find(target)
+        with directory.starting():
+            started = start(self._command(directory, target, request), self._clock)
+            if isinstance(started, Running):
+                tracking.record(directory.processes, started.pid)
+        return directory, started
+
+    def _command(self, directory: SandboxDirectory, target: Target, request: ExecRequest) -> Command:
+        env = {
+            **base_env(directory, self._path), **directory.env(), **request.env,
+            tracking.MARKER: target.owner.sandbox,
+        }  # fmt: skip
+        return Command(
+            argv=request.argv(),
+            env=env,
+            cwd=str(directory.home / (request.cwd or ".")),
+            stdin=None if request.stdin is None else request.stdin.encode(),
+            timeout_seconds=request.timeout_seconds,
+        )
+
+    def job_start(self, target: Target, job: str, request: ExecRequest) -> Job:
+        raise unsupported(self, Operation.JOB_START, self._pool)
+
+    def job_status(self, target: Target, job: str) -> Job:
+        raise unsupported(self, Operation.JOB_STATUS, self._pool)
+
+    def job_output(self, target: Target, job: str, stream: Stream, offset: int, limit: int) -> JobOutput:
+        raise unsupported(self, Operation.JOB_OUTPUT, self._pool)
+
+    def job_stop(self, target: Target, job: str) -> Job:
+        raise unsupported(self, Operation.JOB_STOP, self._pool)
+
+    def file_read(self, target: Target, path: str) -> FileContent:
+        return files.read(self._root.find(target).home, path)
+
+    def file_write(self, target: Target, path: str, data: Iterable[bytes]) -> FileInfo:
+        directory = self._root.find(target)
+        return files.write(directory.home, path, data, directory.starting)
+
+    def file_list(self, target: Target, path: str) -> Files:
+        return files.listing(self._root.find(target).home, path)
+
+    def file_stat(self, target: Target, path: str) -> FileInfo:
+        return files.info(self._root.find(target).home, path)
+
+    def file_delete(self, target: Target, path: str) -> None:
+        files.delete(self._root.find(target).home, path)
+
+    def close(self) -> None:
+        """Nothing is held: every call opens and closes what it needs."""
+
+
+def _forget(directory: SandboxDirectory, started: Running | NotStarted) -> None:
+    if isinstance(started, Running):
+        tracking.forget(directory.processes, started.pid)

@@ -1,0 +1,245 @@
+"""A sandbox on disk.
+
+    root/<installation>/<sandbox id>/
+        meta.json    whose it is: the proof of ownership (0600)
+        env.json     the sandbox's environment, which may hold secrets (0600)
+        lock         held shared while a command starts, exclusively while a delete forbids new ones
+        deleting     present once a delete was begun
+        processes/   one file for each process group that was started
+        jobs/        background jobs
+        tmp/  home/  what commands see as TMPDIR and HOME
+
+A directory appears by one rename and disappears by one, so a crash leaves a whole sandbox or none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from differently_core.contract import CreateRequest, Owner, Target
+from differently_core.errors import InvalidRequest, InvalidState, NotFound, ProviderUnavailable
+from differently_core.runtime.clock import Clock
+from differently_core.runtime.ids import is_id
+
+_SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+_NEW: Final = ".new-"
+_GONE: Final = ".gone-"
+
+
+class Meta(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    installation: str
+    sandbox: str
+    org: str
+    project: str
+    template: str
+    labels: dict[str, str]
+    created_at: str
+
+    @property
+    def owner(self) -> Owner:
+        return Owner(self.installation, self.sandbox)
+
+
+@dataclass(frozen=True)
+class SandboxDirectory:
+    path: Path
+
+    @property
+    def home(self) -> Path:
+        return self.path / "home"
+
+    @property
+    def tmp(self) -> Path:
+        return self.path / "tmp"
+
+    @property
+    def jobs(self) -> Path:
+        return self.path / "jobs"
+
+    @property
+    def processes(self) -> Path:
+        return self.path / "processes"
+
+    def meta(self) -> Meta | None:
+        """What the directory says of itself; None when it is gone."""
+        try:
+            return Meta.model_validate_json((self.path / "meta.json").read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except ValidationError:
+            raise ProviderUnavailable(f"The directory of sandbox {self.path.name} does not say whose it is.") from None
+
+    def env(self) -> dict[str, str]:
+        stored: dict[str, str] = json.loads((self.path / "env.json").read_bytes())
+        return stored
+
+    def is_deleting(self) -> bool:
+        return (self.path / "deleting").exists()
+
+    @contextlib.contextmanager
+    def starting(self) -> Iterator[None]:
+        """Inside, no delete can begin: a command that starts here is seen and ended by the delete that follows."""
+        with self._locked(fcntl.LOCK_SH):
+            if self.is_deleting():
+                raise InvalidState(f"Sandbox {self.path.name} is being deleted.")
+            yield
+
+    def forbid_commands(self) -> None:
+        with self._locked(fcntl.LOCK_EX):
+            (self.path / "deleting").touch(mode=0o600)
+
+    @contextlib.contextmanager
+    def _locked(self, how: int) -> Iterator[None]:
+        try:
+            handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFound(f"Sandbox {self.path.name} does not exist on this host.") from None
+        try:
+            fcntl.flock(handle, how)
+            yield
+        finally:
+            os.close(handle)
+
+
+class Root:
+    """All sandboxes under one root directory."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+
+    def check(self) -> None:
+        """Raise `ProviderUnavailable` unless directories can be made here."""
+        try:
+            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            raise ProviderUnavailable("The root directory of the pool cannot be made.", settled=True) from None
+        if not os.access(self._path, os.R_OK | os.W_OK | os.X_OK):
+            raise ProviderUnavailable("The root directory of the pool cannot be written.", settled=True)
+
+    def at(self, owner: Owner) -> SandboxDirectory:
+        """Where the sandbox lies, if it does; raises `InvalidRequest` for names that are not ids."""
+        if not _SAFE_NAME.fullmatch(owner.installation):
+            raise InvalidRequest("The installation id is not valid.")
+        if not is_id("sbx", owner.sandbox):
+            raise InvalidRequest("The sandbox id is not valid.")
+        return SandboxDirectory(self._path / owner.installation / owner.sandbox)
+
+    def find(self, target: Target) -> SandboxDirectory:
+        """The target's directory; raises `NotFound` when it is missing or says it belongs to somebody else."""
+        if target.ref is not None and not is_id("sbx", target.ref):
+            raise InvalidRequest("The ref is not a sandbox id.", field="ref")
+        directory = self.at(target.owner)
+        meta = directory.meta()
+        if meta is None or meta.owner != target.owner or target.ref not in {None, target.owner.sandbox}:
+            raise NotFound(f"Sandbox {target.owner.sandbox} does not exist on this host.")
+        return directory
+
+    def create(self, request: CreateRequest) -> SandboxDirectory:
+        """Make the directory, or return the one that is there already."""
+        directory = self.at(request.owner)
+        if directory.meta() is not None:
+            return directory
+        self.check()
+        parent = directory.path.parent
+        parent.mkdir(mode=0o700, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=f"{_NEW}{request.owner.sandbox}-", dir=parent))
+        try:
+            self._fill(SandboxDirectory(fresh), request)
+            fresh.rename(directory.path)
+        except OSError as error:
+            shutil.rmtree(fresh, ignore_errors=True)
+            if directory.meta() is None:
+                raise ProviderUnavailable(
+                    f"The sandbox's directory could not be made ({error.strerror}).", settled=True
+                ) from None
+        return directory
+
+    def _fill(self, fresh: SandboxDirectory, request: CreateRequest) -> None:
+        for folder in (fresh.home, fresh.tmp, fresh.jobs, fresh.processes):
+            folder.mkdir(mode=0o700)
+        meta = Meta(
+            installation=request.owner.installation, sandbox=request.owner.sandbox, org=request.org,
+            project=request.project, template=request.template, labels=dict(request.labels),
+            created_at=self._clock.now().isoformat(),
+        )  # fmt: skip
+        _write_private(fresh.path / "env.json", json.dumps(dict(request.env)))
+        _write_private(fresh.path / "meta.json", meta.model_dump_json())
+
+    def all(self, installation: str) -> list[tuple[Meta, SandboxDirectory]]:
+        """Every sandbox of the installation; a directory that says it is somebody else's is left out."""
+        if not _SAFE_NAME.fullmatch(installation):
+            raise InvalidRequest("The installation id is not valid.")
+        found = []
+        for name in self._names(installation):
+            directory = SandboxDirectory(self._path / installation / name)
+            meta = directory.meta() if is_id("sbx", name) else None
+            if meta is not None and meta.owner == Owner(installation, name):
+                found.append((meta, directory))
+        return found
+
+    def _names(self, installation: str) -> list[str]:
+        self.check()
+        try:
+            return sorted(os.listdir(self._path / installation))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise ProviderUnavailable(f"The sandboxes could not be listed ({error.strerror}).") from None
+
+    def remove(self, directory: SandboxDirectory) -> None:
+        """Take the directory away in one step, then free what it held."""
+        gone = directory.path.with_name(f"{_GONE}{directory.path.name}")
+        shutil.rmtree(gone, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            directory.path.rename(gone)
+        self.sweep(directory)
+
+    def sweep(self, directory: SandboxDirectory) -> None:
+        """Remove what a crash during a create or a delete of this sandbox left behind."""
+        name = directory.path.name
+        leftovers = [*directory.path.parent.glob(f"{_NEW}{name}-*"), directory.path.with_name(f"{_GONE}{name}")]
+        for leftover in leftovers:
+            _remove_tree(leftover)
+
+
+def _remove_tree(path: Path) -> None:
+    for folder, _, _ in os.walk(path):  # a command may have taken our own write permission away
+        with contextlib.suppress(OSError):
+            os.chmod(folder, 0o700)
+    try:
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ProviderUnavailable(f"The sandbox's directory could not be removed ({error.strerror}).") from None
+
+
+def _write_private(path: Path, text: str) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def base_env(directory: SandboxDirectory, path: str) -> Mapping[str, str]:
+    """All that a command gets besides the sandbox's and its own environment."""
+    return {
+        "PATH": path,
+        "HOME": str(directory.home),
+        "TMPDIR": str(directory.tmp),
+        "LANG": "C.UTF-8",
+    }
