@@ -1,0 +1,85 @@
+# Every target makes the environment that it needs first: Python 3.11 or newer and make are enough to begin with.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+MAKEFLAGS += --no-print-directory
+
+# The environment's tools come first, its Node (which the CDK needs) among them.
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export PORT
+
+T ?= tests# what `make test` runs: a folder, a file or a test
+A ?=# more arguments for pytest
+
+.PHONY: help
+help: ## List the targets
+	@echo "usage: make TARGET"
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: run-env dev-env
+run-env:
+	@scripts/bootstrap.sh run
+dev-env:
+	@scripts/bootstrap.sh dev
+
+.PHONY: run
+run: run-env ## Run the control plane on this machine (PORT=8080 chooses the port)
+	@exec .venv/bin/python -m differently_local
+
+.PHONY: test
+test: dev-env ## Run the tests (T=tests/unit for a part, A=-x for more arguments)
+	@.venv/bin/pytest -n 2 --dist worksteal $(T) $(A)
+
+.PHONY: fmt
+fmt: dev-env ## Format the code and mend what the linter can mend
+	@.venv/bin/ruff check --fix-only --quiet .
+	@.venv/bin/ruff format .
+
+.PHONY: lint
+lint: dev-env ## Check format and lint rules
+	@.venv/bin/ruff format --check .
+	@.venv/bin/ruff check .
+
+.PHONY: types
+types: dev-env ## Check the types
+	@.venv/bin/mypy
+
+.PHONY: imports
+imports: dev-env ## Check that imports go one way
+	@.venv/bin/lint-imports
+
+.PHONY: synth
+synth: dev-env ## Synthesize the stacks under the security rules into cdk.out, and check the shipped template
+	@CDK_OUTDIR=cdk.out .venv/bin/python -m differently_infra.app
+	@.venv/bin/python -m differently_infra.local_template --check
+
+.PHONY: template
+template: dev-env ## Rewrite the template that `make run` gives its embedded AWS
+	@.venv/bin/python -m differently_infra.local_template
+
+.PHONY: docs
+docs: dev-env ## Run every command and snippet of the documentation
+	@.venv/bin/pytest -n 2 --dist worksteal tests/docs
+
+.PHONY: sim
+sim: dev-env ## Run the simulation of the control plane under faults
+	@.venv/bin/pytest -n 2 --dist worksteal tests/simulation $(A)
+
+.PHONY: lock
+lock: ## Write the locks anew (UPGRADE=1 takes the newest releases)
+	@scripts/bootstrap.sh tools
+	@scripts/lock.sh
+
+.PHONY: verify
+verify: dev-env ## Everything that must hold before a change lands
+	@$(MAKE) lint
+	@$(MAKE) types
+	@$(MAKE) imports
+	@$(MAKE) synth
+	@$(MAKE) docs
+	@$(MAKE) test A=--ignore=tests/docs
+
+.PHONY: clean
+clean: ## Remove environments, caches and build output (not .differently, which holds your data)
+	@rm -rf .venv .venv-emulator .venv-tools cdk.out dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

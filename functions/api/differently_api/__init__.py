@@ -1,0 +1,1 @@
+"""The HTTP API: a request is parsed, handed to one operation, and its outcome mapped to an answer."""

@@ -1,0 +1,1 @@
+"""Entry points that move waiting and due work along: tick, dispatch, worker, settle."""

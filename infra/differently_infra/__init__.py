@@ -1,0 +1,1 @@
+"""The CDK application: what a deployment of Differently consists of."""
