@@ -30,6 +30,8 @@ from differently_core.errors import (
 from differently_core.model.exec import EXIT_TIMEOUT, Stream
 from differently_core.runtime.clock import Clock
 
+from .output import Kept
+
 EXIT_NOT_FOUND: Final = 127
 EXIT_NOT_EXECUTABLE: Final = 126
 """What a shell answers for a command it cannot find, and for one it cannot run."""
@@ -64,40 +66,6 @@ class NotStarted:
 
     exit_code: int
     message: str
-
-
-class Kept:
-    """The first and the last half of a stream, and the count of what fell between them."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._head_max = (bytes_max + 1) // 2
-        self._tail_max = bytes_max - self._head_max
-        self._head = bytearray()
-        self._tail: deque[bytes] = deque()
-        self._tail_size = 0
-        self._dropped = 0
-
-    def add(self, data: bytes) -> None:
-        room = self._head_max - len(self._head)
-        self._head += data[:room]
-        rest = data[room:] if room else data
-        if rest:
-            self._tail.append(rest)
-            self._tail_size += len(rest)
-            self._shrink()
-
-    def _shrink(self) -> None:
-        while self._tail_size > self._tail_max:
-            oldest = self._tail.popleft()
-            cut = min(len(oldest), self._tail_size - self._tail_max)
-            self._tail_size -= cut
-            self._dropped += cut
-            if cut < len(oldest):
-                self._tail.appendleft(oldest[cut:])
-
-    def result(self) -> tuple[bytes, int]:
-        """What was kept, and how many bytes were dropped."""
-        return bytes(self._head) + b"".join(self._tail), self._dropped
 
 
 class Running:
@@ -377,7 +345,10 @@ class EventStream(Iterator[ExecEvent]):
         # The thread holds the channel and not this object, so a reader that is merely forgotten also goes away.
         self._channel = _Channel()
         threading.Thread(
-            target=_pump_into, args=(self._channel, started, quiet_seconds, ended), name="exec-stream", daemon=True
+            target=_pump_into,
+            args=(self._channel, started, quiet_seconds, ended),
+            name="exec-stream",
+            daemon=True,
         ).start()
 
     def __next__(self) -> ExecEvent:

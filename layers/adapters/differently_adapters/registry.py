@@ -11,12 +11,11 @@ from enum import StrEnum
 from functools import cache
 from importlib import import_module
 
-from pydantic import BaseModel, JsonValue, ValidationError
-
 from differently_core.contract import Adapter, AdapterContext, ContractError, Registration, validate
 from differently_core.errors import InvalidRequest
 from differently_core.model.pool import Trust
 from differently_core.runtime.clock import Clock
+from pydantic import BaseModel, JsonValue, ValidationError
 
 
 class TrustList(StrEnum):
@@ -108,7 +107,9 @@ def build(
     loaded = load(kind)
     if loaded.registration.dev_only and not dev:
         raise InvalidRequest(
-            f"Adapter kind {kind} is for development only: it gives no isolation.", field="adapter", adapter=kind
+            f"Adapter kind {kind} is for development only: it gives no isolation.",
+            field="adapter",
+            adapter=kind,
         )
     context = AdapterContext(
         pool=pool, installation=installation, config=parse_config(kind, config), clock=clock,

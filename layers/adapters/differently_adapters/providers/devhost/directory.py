@@ -26,12 +26,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from differently_core.contract import CreateRequest, Owner, Target
 from differently_core.errors import InvalidRequest, InvalidState, NotFound, ProviderUnavailable
 from differently_core.runtime.clock import Clock
 from differently_core.runtime.ids import is_id
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _NEW: Final = ".new-"
@@ -212,7 +211,10 @@ class Root:
     def sweep(self, directory: SandboxDirectory) -> None:
         """Remove what a crash during a create or a delete of this sandbox left behind."""
         name = directory.path.name
-        leftovers = [*directory.path.parent.glob(f"{_NEW}{name}-*"), directory.path.with_name(f"{_GONE}{name}")]
+        leftovers = [
+            *directory.path.parent.glob(f"{_NEW}{name}-*"),
+            directory.path.with_name(f"{_GONE}{name}"),
+        ]
         for leftover in leftovers:
             _remove_tree(leftover)
 

@@ -115,7 +115,11 @@ def _read(pid: int) -> Process | None:
     # The name in parentheses may hold anything, so fields count from its last closing one: state is field 3.
     fields = text.rpartition(")")[2].split()
     return Process(
-        pid=pid, parent=int(fields[1]), group=int(fields[2]), started=fields[19], zombie=fields[0] in {"Z", "X"}
+        pid=pid,
+        parent=int(fields[1]),
+        group=int(fields[2]),
+        started=fields[19],
+        zombie=fields[0] in {"Z", "X"},
     )
 
 

@@ -1,0 +1,106 @@
+"""What can befall one call at the fake backend. Each is something that clouds were seen to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from differently_core.contract import Operation, Owner
+from differently_core.errors import DifferentlyError, ProviderUnavailable
+
+
+def _outage() -> DifferentlyError:
+    return ProviderUnavailable("The backend refused the call.", settled=True)
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """The backend says no and nothing happened. By default an outage that is known to have had no effect."""
+
+    error: DifferentlyError = field(default_factory=_outage)
+
+
+@dataclass(frozen=True)
+class LoseAnswer:
+    """The call takes effect and its answer never comes. The caller waits `seconds`; `inf` hangs until its deadline."""
+
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class LoseCall:
+    """The call never arrives, which its caller cannot tell from a lost answer."""
+
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Late:
+    """A create or delete fails without an answer and takes effect `seconds` later, within the settling time."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Slow:
+    """The call takes `seconds` longer. Past its deadline the caller gives up, and the effect comes all the same."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A create answers at once with an instance that runs `seconds` later; `inf` is never."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Unlisted:
+    """A create succeeds, and only its ref finds the instance for `seconds`: lists lag behind."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Fail:
+    """A create fails. With `leaves` a failed instance stays behind and has to be removed."""
+
+    leaves: bool = True
+
+
+@dataclass(frozen=True)
+class Duplicate:
+    """A create makes two instances and tells of one."""
+
+
+@dataclass(frozen=True)
+class Linger:
+    """A delete is accepted and the instance stays for `seconds`, `inf` being until the backend heals.
+
+    With `conflict` this delete and all others until then are answered with `InvalidState`.
+    """
+
+    seconds: float
+    conflict: bool = False
+
+
+@dataclass(frozen=True)
+class Vanish:
+    """The instance disappears just before the call arrives."""
+
+
+Fault = Refuse | LoseAnswer | LoseCall | Late | Slow | Pending | Unlisted | Fail | Duplicate | Linger | Vanish
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a plan decides on. `number` counts the calls of this operation, from 1; `at` is the backend's monotonic."""
+
+    operation: Operation
+    owner: Owner | None
+    number: int
+    at: float
+
+
+Plan = Callable[[Call], Fault | None]
