@@ -1,22 +1,76 @@
 """Between records and rows. A row is a flat set of attributes, the same in both stores.
 
-`pk`, `sk`, `kind`; the record's native fields by name; index attributes; the rest as one JSON document in `doc`.
+`pk`, `sk`, `kind`; the record's native fields by name; index attributes; the rest as one JSON document in
+`doc`. What equals its default is left out, which keeps most rows under one write unit; so the defaults of
+stored models are part of the row format, and changing one is a migration.
 """
 
 from __future__ import annotations
 
 import json
+import types
+import typing
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
+from functools import cached_property
 
 from pydantic import BaseModel
 
+from ..errors import Internal, PayloadTooLarge
 from ..model import attempt, due, event, idempotency, pool, queue, quota, sandbox, tenancy
-from ..model.record import Native, Record
+from ..model.record import Native, Record, Table
 
 Row = dict[str, Native]
 
-INDEX_FIELDS = ("list_pk", "list_sk", "due_pk", "due_sk", "purge_at")
+INDEX_FIELDS: Mapping[str, type[Native]] = {
+    "list_pk": str, "list_sk": str, "due_pk": str, "due_sk": str, "purge_at": int,
+}  # fmt: skip
+STORED_NAMES: Mapping[str, str] = {
+    "list_pk": "listPk", "list_sk": "listSk", "due_pk": "duePk", "due_sk": "dueSk", "purge_at": "purgeAt",
+}  # fmt: skip
+"""How index attributes are called in DynamoDB; every other attribute is called as in the row."""
+LIST_PROJECTION = ("kind", "doc", *sandbox.Sandbox.native)
+"""Whole records: `version` changes with every write, so the index is written each time whatever else it carries."""
+DUE_PROJECTION = ("kind", "status")
+ROW_BYTES_MAX = 400 * 1024
+"""DynamoDB's own bound on one item."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What of a kind of record is visible to conditions, updates and indexes."""
+
+    record: type[Record]
+
+    @cached_property
+    def fields(self) -> Mapping[str, type[Native]]:
+        """Native and index fields, with the type each has as an attribute."""
+        native = {name: _stored_as(self.record.model_fields[name].annotation) for name in self.record.native}
+        return {**native, **(INDEX_FIELDS if self.record.table is Table.STATE else {})}
+
+    @cached_property
+    def required(self) -> frozenset[str]:
+        """Native fields without which the row could not be read again."""
+        return frozenset(name for name in self.record.native if self.record.model_fields[name].is_required())
+
+    @cached_property
+    def models(self) -> tuple[str, ...]:
+        """Native fields that hold a model, as JSON text."""
+        return tuple(
+            name for name in self.record.native if _member(self.record.model_fields[name].annotation, BaseModel)
+        )
+
+    @cached_property
+    def mutable(self) -> tuple[str, ...]:
+        """Fields that hold something a reader could change, frozen as the record is."""
+        fields = self.record.model_fields
+        return tuple(name for name in fields if not _immutable(fields[name].annotation))
+
+    @cached_property
+    def excluded(self) -> set[str]:
+        return set(self.record.native)
 
 
 def _records() -> Iterator[type[Record]]:
@@ -26,13 +80,41 @@ def _records() -> Iterator[type[Record]]:
                 yield value
 
 
+def _member(annotation: object, base: type) -> bool:
+    """Whether an annotation is the class, or a union with a member of the class."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return any(_member(option, base) for option in typing.get_args(annotation))
+    return isinstance(annotation, type) and issubclass(annotation, base)
+
+
+def _stored_as(annotation: object) -> type[Native]:
+    if _member(annotation, bool):
+        return bool
+    return int if _member(annotation, int) else str
+
+
+def _immutable(annotation: object) -> bool:
+    if annotation is Ellipsis or isinstance(annotation, typing.NewType):
+        return annotation is Ellipsis or _immutable(annotation.__supertype__)
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType, tuple, typing.Literal):
+        return all(_immutable(part) for part in typing.get_args(annotation))
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return all(_immutable(field.annotation) for field in annotation.model_fields.values())
+    return annotation in (str, int, float, bool, bytes, datetime, types.NoneType) or (
+        isinstance(annotation, type) and issubclass(annotation, Enum)
+    )
+
+
 KINDS: Mapping[str, type[Record]] = {record.kind: record for record in _records()}
+SHAPES: Mapping[str, Shape] = {kind: Shape(record) for kind, record in KINDS.items()}
 
 
 def _native(value: object) -> Native | None:
-    """Times become sortable text, nested models JSON text: a native attribute is always a scalar."""
-    if value is None or isinstance(value, str | int | bool):
-        return str(value) if isinstance(value, str) else value
+    """Times become sortable text, models JSON text, enumerations their value: a native attribute is a plain scalar."""
+    if isinstance(value, str):
+        return str(value)
+    if value is None or isinstance(value, int):
+        return value
     if isinstance(value, datetime):
         return due.stamp(value)
     if isinstance(value, BaseModel):
@@ -41,6 +123,7 @@ def _native(value: object) -> Native | None:
 
 
 def to_row(record: Record) -> Row:
+    """Raises `PayloadTooLarge` for a record that no store could keep."""
     key = record.key()
     row: Row = {"pk": key.pk, "sk": key.sk, "kind": record.kind}
     for name in record.native:
@@ -48,27 +131,59 @@ def to_row(record: Record) -> Row:
         if value is not None:
             row[name] = value
     row.update(record.index())
-    document = record.model_dump_json(exclude=set(record.native), exclude_defaults=True)
+    document = record.model_dump_json(exclude=SHAPES[record.kind].excluded, exclude_defaults=True)
     if document != "{}":
         row["doc"] = document
+    check_size(row)
     return row
 
 
 def from_row(row: Mapping[str, Native]) -> Record:
-    record = KINDS[str(row["kind"])]
+    shape = SHAPES.get(str(row["kind"]))
+    if shape is None:
+        raise Internal(f"A stored row is of the kind {row['kind']!r}, which this version does not know.")
     data: dict[str, object] = json.loads(str(row["doc"])) if "doc" in row else {}
-    for name in record.native:
+    for name in shape.record.native:
         if name in row:
-            value = row[name]
-            is_model = isinstance(value, str) and value.startswith("{") and name in _MODELS.get(record.kind, ())
-            data[name] = json.loads(str(value)) if is_model else value
-    return record.model_validate(data)
+            data[name] = row[name]
+    for name in shape.models:
+        if name in data:
+            data[name] = json.loads(str(data[name]))
+    return shape.record.model_validate(data)
 
 
-_MODELS: Mapping[str, tuple[str, ...]] = {
-    record.kind: tuple(
-        name for name in record.native if "Reason" in str(record.model_fields[name].annotation)
-    )
-    for record in KINDS.values()
-}  # fmt: skip
-"""Native fields that hold a model as JSON text (today only `Sandbox.reason`)."""
+def detached(record: Record) -> Record:
+    """The record itself, or a copy if it holds something that its reader could change."""
+    loose = {name: copied(value) for name in SHAPES[record.kind].mutable if (value := getattr(record, name))}
+    return record.model_copy(update=loose) if loose else record
+
+
+def copied(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: copied(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [copied(inner) for inner in value]
+    return value.model_copy(deep=True) if isinstance(value, BaseModel) else value
+
+
+def row_bytes(row: Mapping[str, Native]) -> int:
+    """The size DynamoDB bills: names and values, a number at about half a byte a digit."""
+    return sum(len(STORED_NAMES.get(name, name)) + _value_bytes(value) for name, value in row.items())
+
+
+def _value_bytes(value: Native) -> int:
+    if isinstance(value, str):
+        return len(value) if value.isascii() else len(value.encode())
+    return 1 if isinstance(value, bool) else (len(str(abs(value))) + 1) // 2 + 1
+
+
+def check_size(row: Mapping[str, Native]) -> None:
+    # Four bytes is the most a character takes, so nearly every row is cleared without counting.
+    if sum(len(value) for value in row.values() if isinstance(value, str)) * 4 < ROW_BYTES_MAX // 2:
+        return
+    size = row_bytes(row)
+    if size > ROW_BYTES_MAX:
+        raise PayloadTooLarge(
+            f"This {row.get('kind', 'row')} would take {size} bytes in the store; the most is {ROW_BYTES_MAX}.",
+            bytes=size, limit=ROW_BYTES_MAX,
+        )  # fmt: skip

@@ -1,8 +1,10 @@
 """The store in memory: for simulation, unit tests and benchmarks.
 
-It answers like DynamoDB where it matters: conditions see the row as it stands, a transaction commits whole, and two
-transactions that overlap on a row cancel each other's later one with a conflict. Transactions overlap when `during`
-(called between taking rows and writing them) runs another operation, or when another thread does.
+It answers like DynamoDB where it matters: conditions see the rows as they stand, a transaction commits
+whole, and one that meets a row which another is writing is cancelled with a conflict. Transactions overlap
+when `during`, called between the judging and the writing of each transaction, runs another one or lets
+another thread do so. A transaction of one action is a plain write, as in the DynamoDB store: it has no such
+moment, but can meet another's.
 """
 
 from __future__ import annotations
@@ -10,17 +12,39 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from typing import TypeVar, cast
 
 from ..model.record import Key, Record, Table
-from .codec import Row, from_row, to_row
-from .ledger import Ledger
+from . import shape
+from .codec import Row, check_size, detached, from_row, to_row
+from .ledger import Ledger, read_units, write_units
 from .ports import (
-    ACTIONS_MAX, PAGE_ROWS_MAX, Absent, Action, AnyOf, AtLeast, Check, Committed, Condition, Delete, DueRow, Equals,
-    Missing, OneOf, Outcome, Page, Present, Put, R, Refused, Update,
+    ACTIONS_MAX,
+    PAGE_ROWS_MAX,
+    Absent,
+    Action,
+    AnyOf,
+    AtLeast,
+    Check,
+    Committed,
+    Condition,
+    Delete,
+    DueRow,
+    Equals,
+    Missing,
+    OneOf,
+    Outcome,
+    Page,
+    Present,
+    Put,
+    R,
+    Refused,
+    Update,
 )  # fmt: skip
 
+T = TypeVar("T")
 Slot = tuple[Table, str, str]
+Entry = tuple[str, Slot]
 
 
 def holds(condition: Condition, row: Row | None) -> bool:
@@ -30,57 +54,62 @@ def holds(condition: Condition, row: Row | None) -> bool:
             return row is None
         case Present():
             return row is not None
+        case Equals(field, value):
+            return row is not None and row.get(field) == value
+        case OneOf(field, values):
+            return row is not None and row.get(field) in values
+        case AtLeast(field, value):
+            return row is not None and field in row and cast(int, row[field]) >= value
+        case Missing(field):
+            return row is not None and field not in row
         case AnyOf(options):
             return any(holds(option, row) for option in options)
-        case Equals(name, value):
-            return row is not None and row.get(name) == value
-        case OneOf(name, values):
-            return row is not None and row.get(name) in values
-        case AtLeast(name, value):
-            return row is not None and isinstance(row.get(name), int) and cast(int, row[name]) >= value
-        case Missing(name):
-            return row is not None and name not in row
 
 
-def check_shape(actions: Sequence[Action]) -> None:
-    """Refuse what DynamoDB refuses before it looks at any row."""
-    if not 0 < len(actions) <= ACTIONS_MAX:
-        raise ValueError(f"a transaction has 1 to {ACTIONS_MAX} actions, not {len(actions)}")
-    keys = [key_of(action) for action in actions]
-    if len(set(keys)) < len(keys):
-        raise ValueError("a transaction names one row twice")
-    if len({action.name for action in actions}) < len(actions):
-        raise ValueError("two actions of a transaction share a name")
+class _Kept:
+    """A row and, once somebody read it, the record it stands for. Replaced by a write, never changed."""
 
+    __slots__ = ("record", "row")
 
-def key_of(action: Action) -> Key:
-    return action.record.key() if isinstance(action, Put) else action.key
+    def __init__(self, row: Row) -> None:
+        self.row = row
+        self.record: Record | None = None
+
+    def read(self) -> Record:
+        """The reader's own: what was decoded once is shared only as far as nobody can change it."""
+        if self.record is None:
+            self.record = from_row(self.row)
+        return detached(self.record)
 
 
 class MemoryStore:
     def __init__(self, during: Callable[[Sequence[Action]], None] | None = None, ledger: Ledger | None = None) -> None:
-        self._rows: dict[Slot, Row] = {}
+        self._rows: dict[Slot, _Kept] = {}
         self._partitions: dict[tuple[Table, str], list[str]] = {}
-        self._lists: dict[str, list[tuple[str, Slot]]] = {}
-        self._due: dict[str, list[tuple[str, Slot]]] = {}
+        self._list = _Index("list_pk", "list_sk")
+        self._due = _Index("due_pk", "due_sk")
         self._busy: set[Slot] = set()
         self._lock = threading.Lock()
         self._during = during
         self.ledger = ledger or Ledger()
 
+    # Reads
+
     def get(self, record: type[R], key: Key) -> R | None:
-        with self._lock:
-            row = self._rows.get(key)
-            self.ledger.read("get", [row])
-        return cast(R, from_row(row)) if row is not None else None
+        kept = self._rows.get(key)
+        if self.ledger.measuring:
+            self.ledger.count("GetItem", read_units=read_units([kept.row if kept else {}]))
+        return cast(R, kept.read()) if kept is not None else None
 
     def batch_get(self, keys: Sequence[tuple[type[Record], Key]]) -> list[Record | None]:
         if len(keys) > ACTIONS_MAX:
             raise ValueError(f"batch_get takes at most {ACTIONS_MAX} keys")
         with self._lock:
-            rows = [self._rows.get(key) for _, key in keys]
-            self.ledger.read("batch_get", rows)
-        return [from_row(row) if row is not None else None for row in rows]
+            found = [self._rows.get(key) for _, key in keys]
+        if self.ledger.measuring and keys:
+            units = sum(read_units([kept.row if kept else {}]) for kept in found)
+            self.ledger.count("BatchGetItem", read_units=units)
+        return [kept.read() if kept is not None else None for kept in found]
 
     def query(
         self, table: Table, pk: str, *, prefix: str = "", after: str | None = None, limit: int = PAGE_ROWS_MAX,
@@ -89,123 +118,190 @@ class MemoryStore:
         with self._lock:
             keys = self._partitions.get((table, pk), [])
             low = bisect_left(keys, prefix)
-            high = bisect_left(keys, prefix + "\U0010ffff") if prefix else len(keys)
-            if after is not None:
-                low, high = (low, min(high, bisect_left(keys, after))) if reverse else (
-                    max(low, bisect_right(keys, after)), high,
-                )  # fmt: skip
-            span = keys[max(low, high - limit) : high][::-1] if reverse else keys[low : low + limit][: max(0, high - low)]
-            more = high - low > limit
-            rows = [self._rows[(table, pk, sk)] for sk in span]
-            self.ledger.read("query", rows)
-        return Page(tuple(from_row(row) for row in rows), span[-1] if more else None)
+            high = bisect_left(keys, prefix + _LAST) if prefix else len(keys)
+            if after is not None and reverse:
+                high = min(high, bisect_left(keys, after))
+            elif after is not None:
+                low = max(low, bisect_right(keys, after))
+            span, more = _page(keys, low, high, limit, reverse)
+            found = [self._rows[(table, pk, sk)] for sk in span]
+        self._count_query(found)
+        return Page(tuple(kept.read() for kept in found), span[-1] if more else None)
 
     def query_list(self, pk: str, *, after: str | None = None, limit: int = PAGE_ROWS_MAX) -> Page:
         with self._lock:
-            entries = self._lists.get(pk, [])
-            high = len(entries) if after is None else bisect_left(entries, (after, cast(Slot, ())))
-            span = entries[max(0, high - limit) : high][::-1]
-            rows = [self._rows[slot] for _, slot in span]
-            self.ledger.read("query_list", rows, consistent=False)
-        return Page(tuple(from_row(row) for row in rows), span[-1][0] if high > limit else None)
+            entries = self._list.entries(pk)
+            high = len(entries) if after is None else bisect_left(entries, (after, _FIRST_SLOT))
+            span, more = _page(entries, 0, high, limit, reverse=True)
+            found = [self._rows[slot] for _, slot in span]
+        self._count_query(found, consistent=False)
+        return Page(tuple(kept.read() for kept in found), span[-1][0] if more else None)
 
     def query_due(
         self, shard: str, *, until: str, after: str | None = None, limit: int = PAGE_ROWS_MAX
     ) -> tuple[tuple[DueRow, ...], str | None]:
         with self._lock:
-            entries = self._due.get(shard, [])
-            low = 0 if after is None else bisect_left(entries, (after + "\x00", cast(Slot, ())))
-            high = bisect_left(entries, (until + "\U0010ffff", cast(Slot, ())))
-            span = entries[low : min(high, low + limit)]
-            rows = [
-                DueRow(str(self._rows[slot]["kind"]), Key(*slot), str(self._rows[slot].get("status", "")), due)
-                for due, slot in span
-            ]
-            self.ledger.read("query_due", [self._rows[slot] for _, slot in span], consistent=False)
-        return tuple(rows), span[-1][0] if high - low > limit else None
+            entries = self._due.entries(shard)
+            low = 0 if after is None else bisect_left(entries, (after + "\x00", _FIRST_SLOT))
+            high = bisect_right(entries, (until + _LAST, _FIRST_SLOT))
+            span, more = _page(entries, low, high, limit, reverse=False)
+            found = [self._rows[slot] for _, slot in span]
+        self._count_query(found, consistent=False)
+        rows = tuple(
+            DueRow(str(kept.row["kind"]), Key(*slot), str(kept.row.get("status", "")), due)
+            for kept, (due, slot) in zip(found, span, strict=True)
+        )
+        return rows, span[-1][0] if more else None
 
-    def transact(self, actions: Sequence[Action]) -> Outcome:
-        check_shape(actions)
-        slots = {action.name: cast(Slot, tuple(key_of(action))) for action in actions}
-        with self._lock:
-            self.ledger.write(actions)
-            conflicts = frozenset(name for name, slot in slots.items() if slot in self._busy)
-            if conflicts:
-                return Refused(conflicts=conflicts)
-            failed = {
-                action.name: self._record(slots[action.name])
-                for action in actions
-                if not self._permits(action, self._rows.get(slots[action.name]))
-            }
-            if failed:
-                return Refused(failed=failed)
-            self._busy.update(slots.values())
-        try:
-            if self._during is not None:
-                self._during(actions)
-        finally:
-            with self._lock:
-                self._busy.difference_update(slots.values())
-        with self._lock:
-            for action in actions:
-                self._apply(action, slots[action.name])
-        return Committed()
-
-    def rows(self) -> Mapping[Slot, Record]:
+    def rows(self) -> Mapping[Key, Record]:
         """Everything, for invariant checks; not part of the port."""
         with self._lock:
-            return {slot: from_row(row) for slot, row in self._rows.items()}
+            return {Key(*slot): kept.read() for slot, kept in self._rows.items()}
 
-    def _record(self, slot: Slot) -> Record | None:
-        row = self._rows.get(slot)
-        return from_row(row) if row is not None else None
+    def _count_query(self, found: Sequence[_Kept], *, consistent: bool = True) -> None:
+        if self.ledger.measuring:
+            units = read_units([kept.row for kept in found], consistent=consistent)
+            self.ledger.count("Query", read_units=units)
 
-    @staticmethod
-    def _permits(action: Action, row: Row | None) -> bool:
-        if isinstance(action, Update) and row is None:
-            return False
-        return all(holds(condition, row) for condition in action.when)
+    # Writes
 
-    def _apply(self, action: Action, slot: Slot) -> None:
-        match action:
-            case Put(record):
-                self._write(slot, to_row(record))
-            case Update():
-                row = {name: value for name, value in self._rows[slot].items() if name not in action.remove}
-                row.update(action.set)
-                for name, amount in action.add.items():
-                    row[name] = int(row.get(name, 0)) + amount
-                self._write(slot, row)
-            case Delete():
-                self._write(slot, None)
-            case Check():
-                pass
+    def transact(self, actions: Sequence[Action]) -> Outcome:
+        shape.check(actions)
+        planned = [_Planned(action) for action in actions]
+        with self._lock:
+            refused = self._judge(planned)
+            self._count_write(planned, whole=len(actions) > 1)
+            if refused is not None:
+                return refused
+            if len(actions) == 1 or self._during is None:
+                self._apply(planned)
+                return Committed()
+            self._busy.update(plan.slot for plan in planned)
+        committed = False
+        try:
+            self._during(actions)
+            committed = True
+        finally:
+            # Written and freed in one step, or another could slip in between.
+            with self._lock:
+                if committed:
+                    self._apply(planned)
+                self._busy.difference_update(plan.slot for plan in planned)
+        return Committed()
+
+    def _judge(self, planned: Sequence[_Planned]) -> Refused | None:
+        """Evaluate every condition and work out every change; nothing is written yet."""
+        failed: dict[str, Record | None] = {}
+        conflicts: list[str] = []
+        for plan in planned:
+            kept = self._rows.get(plan.slot)
+            if plan.slot in self._busy:
+                conflicts.append(plan.action.name)
+            elif not plan.permitted(kept.row if kept else None):
+                failed[plan.action.name] = kept.read() if kept else None
+        if failed or conflicts:
+            return Refused(failed, frozenset(conflicts))
+        for plan in planned:
+            if isinstance(plan.action, Update) and plan.row is not None:
+                check_size(plan.row)
+        return None
+
+    def _apply(self, planned: Sequence[_Planned]) -> None:
+        for plan in planned:
+            if not isinstance(plan.action, Check):
+                self._write(plan.slot, plan.row)
 
     def _write(self, slot: Slot, row: Row | None) -> None:
         old = self._rows.get(slot)
-        if old is not None:
-            self._unindex(slot, old)
-        if row is None:
-            if old is not None:
-                del self._rows[slot]
-                keys = self._partitions[slot[:2]]
+        before = old.row if old is not None else None
+        if row is not None:
+            self._rows[slot] = _Kept(row)
+        elif before is not None:
+            del self._rows[slot]
+        if (before is None) is not (row is None):
+            keys = self._partitions.setdefault(slot[:2], [])
+            if before is None:
+                insort(keys, slot[2])
+            else:
                 del keys[bisect_left(keys, slot[2])]
+        for index in (self._list, self._due):
+            index.follow(slot, before, row)
+
+    def _count_write(self, planned: Sequence[_Planned], *, whole: bool) -> None:
+        if self.ledger.measuring:
+            call = "TransactWriteItems" if whole else _OPERATIONS[type(planned[0].action)]
+            units = sum(write_units(plan.before, plan.row, transaction=whole) for plan in planned)
+            self.ledger.count(call, write_units=units)
+
+
+class _Planned:
+    """An action on its way: the row it found, and the row it leaves."""
+
+    __slots__ = ("action", "before", "row", "slot")
+
+    def __init__(self, action: Action) -> None:
+        self.action = action
+        self.slot = _slot(shape.key_of(action))
+        self.before: Row | None = None
+        self.row = to_row(action.record) if isinstance(action, Put) else None
+
+    def permitted(self, row: Row | None) -> bool:
+        self.before = row
+        action = self.action
+        if isinstance(action, Update):
+            if row is None:
+                return False
+            self.row = _changed(row, action)
+        elif isinstance(action, Check):
+            self.row = row
+        return all(holds(condition, row) for condition in action.when)
+
+
+class _Index:
+    """A sparse index: rows that have both of its attributes, in key order."""
+
+    def __init__(self, pk: str, sk: str) -> None:
+        self._names = (pk, sk)
+        self._entries: dict[str, list[Entry]] = {}
+
+    def entries(self, pk: str) -> list[Entry]:
+        return self._entries.get(pk, [])
+
+    def follow(self, slot: Slot, before: Row | None, after: Row | None) -> None:
+        old, new = self._entry(before), self._entry(after)
+        if old == new:
             return
-        if old is None:
-            insort(self._partitions.setdefault(slot[:2], []), slot[2])
-        self._rows[slot] = row
-        for index, pk, sk in self._index_entries(row):
-            insort(index.setdefault(pk, []), (sk, slot))
+        if old is not None:
+            entries = self._entries[old[0]]
+            del entries[bisect_left(entries, (old[1], slot))]
+        if new is not None:
+            insort(self._entries.setdefault(new[0], []), (new[1], slot))
 
-    def _unindex(self, slot: Slot, row: Row) -> None:
-        for index, pk, sk in self._index_entries(row):
-            index[pk].remove((sk, slot))
-
-    def _index_entries(self, row: Row) -> list[tuple[dict[str, list[tuple[str, Slot]]], str, str]]:
-        found = []
-        for index, pk, sk in ((self._lists, "list_pk", "list_sk"), (self._due, "due_pk", "due_sk")):
-            if pk in row and sk in row:
-                found.append((index, str(row[pk]), str(row[sk])))
-        return found
+    def _entry(self, row: Row | None) -> tuple[str, str] | None:
+        pk, sk = self._names
+        return (str(row[pk]), str(row[sk])) if row is not None and pk in row and sk in row else None
 
 
+_OPERATIONS = {Put: "PutItem", Update: "UpdateItem", Delete: "DeleteItem", Check: "TransactWriteItems"}
+
+
+def _slot(key: Key) -> Slot:
+    return key.table, key.pk, key.sk
+
+
+_LAST = "\U0010ffff"
+_FIRST_SLOT = cast(Slot, ())
+
+
+def _page(keys: list[T], low: int, high: int, limit: int, reverse: bool) -> tuple[list[T], bool]:
+    high = max(low, high)
+    span = keys[max(low, high - limit) : high][::-1] if reverse else keys[low : min(high, low + limit)]
+    return span, high - low > limit
+
+
+def _changed(row: Row, action: Update) -> Row:
+    changed = {name: value for name, value in row.items() if name not in action.remove}
+    changed.update(action.set)
+    for name, amount in action.add.items():
+        changed[name] = cast(int, changed.get(name, 0)) + amount
+    return changed
