@@ -1,0 +1,1 @@
+"""What is deployed, stack by stack: each only composes."""

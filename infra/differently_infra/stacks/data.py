@@ -1,0 +1,52 @@
+"""Where everything exact is kept. This stack changes rarely and is never deleted with the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aws_cdk import CfnOutput, Stack
+from aws_cdk import aws_dynamodb as dynamodb
+from constructs import Construct
+
+from differently_core.store.codec import DUE_PROJECTION, LIST_PROJECTION, STORED_NAMES
+
+from ..constructs.tables import Table, index
+from ..settings import DataSettings
+
+
+class DataStack(Stack):
+    """Three tables: `config` what operators decide, `state` what is, `log` what happened."""
+
+    def __init__(self, scope: Construct, construct_id: str, settings: DataSettings, **stack: Any) -> None:
+        super().__init__(scope, construct_id, **stack)
+
+        self.config = Table(self, "Config", settings)
+        self.state = Table(
+            self,
+            "State",
+            settings,
+            indexes=[
+                index(
+                    "list",
+                    settings,
+                    partition=STORED_NAMES["list_pk"],
+                    sort=STORED_NAMES["list_sk"],
+                    carries=LIST_PROJECTION,
+                ),
+                index(
+                    "due",
+                    settings,
+                    partition=STORED_NAMES["due_pk"],
+                    sort=STORED_NAMES["due_sk"],
+                    carries=DUE_PROJECTION,
+                ),
+            ],
+            time_to_live=STORED_NAMES["purge_at"],
+        )
+        # The only stream: audit chain, usage and lifecycle events all start from it.
+        self.log = Table(self, "Log", settings, stream=dynamodb.StreamViewType.NEW_IMAGE)
+
+        CfnOutput(self, "ConfigTableName", value=self.config.table_name)
+        CfnOutput(self, "StateTableName", value=self.state.table_name)
+        CfnOutput(self, "LogTableName", value=self.log.table_name)
+        CfnOutput(self, "LogStreamArn", value=self.log.table_stream_arn)
