@@ -1,0 +1,122 @@
+"""The data stack as CloudFormation gets it."""
+
+from __future__ import annotations
+
+import pytest
+from aws_cdk import App
+from aws_cdk.assertions import Match, Template
+
+from differently_core.model.record import Table
+from differently_infra.settings import DataSettings
+from differently_infra.stacks.data import DataStack
+
+TABLE = "AWS::DynamoDB::GlobalTable"
+
+
+def tables(template: Template) -> dict[str, dict]:
+    """Each table's resource, by the lower-case name that it has in the stack."""
+    return {logical_id[:-8].lower(): resource for logical_id, resource in template.find_resources(TABLE).items()}
+
+
+def attribute(name: str) -> dict[str, str]:
+    return {"AttributeName": name, "AttributeType": "S"}
+
+
+def test_there_is_one_table_for_each_that_the_store_knows(data_template: Template) -> None:
+    assert set(tables(data_template)) == {table.value for table in Table}
+
+
+@pytest.mark.parametrize("table", [table.value for table in Table])
+def test_a_table_is_on_demand_restorable_and_hard_to_lose(data_template: Template, table: str) -> None:
+    resource = tables(data_template)[table]
+    properties = resource["Properties"]
+
+    assert properties["KeySchema"] == [
+        {"AttributeName": "pk", "KeyType": "HASH"},
+        {"AttributeName": "sk", "KeyType": "RANGE"},
+    ]
+    assert attribute("pk") in properties["AttributeDefinitions"]
+    assert attribute("sk") in properties["AttributeDefinitions"]
+    assert properties["BillingMode"] == "PAY_PER_REQUEST"
+    assert resource["DeletionPolicy"] == resource["UpdateReplacePolicy"] == "Retain"
+    (replica,) = properties["Replicas"]
+    assert replica["DeletionProtectionEnabled"] is True
+    assert replica["PointInTimeRecoverySpecification"] == {
+        "PointInTimeRecoveryEnabled": True,
+        "RecoveryPeriodInDays": 35,
+    }
+    assert properties["SSESpecification"] == {"SSEEnabled": False}, "AWS-owned key: no charge for each request"
+    assert "TableName" not in properties
+
+
+def test_state_has_its_two_indexes_and_no_other_table_has_any(data_template: Template) -> None:
+    made = tables(data_template)
+
+    assert [name for name, table in made.items() if "GlobalSecondaryIndexes" in table["Properties"]] == ["state"]
+    indexes = {index["IndexName"]: index for index in made["state"]["Properties"]["GlobalSecondaryIndexes"]}
+    assert {name: [key["AttributeName"] for key in index["KeySchema"]] for name, index in indexes.items()} == {
+        "list": ["listPk", "listSk"],
+        "due": ["duePk", "dueSk"],
+    }
+    for name in ("listPk", "listSk", "duePk", "dueSk"):
+        assert attribute(name) in made["state"]["Properties"]["AttributeDefinitions"]
+
+
+def test_the_list_index_carries_whole_records_and_the_due_index_only_what_a_sweep_needs(
+    data_template: Template,
+) -> None:
+    indexes = tables(data_template)["state"]["Properties"]["GlobalSecondaryIndexes"]
+    carried = {index["IndexName"]: index["Projection"] for index in indexes}
+
+    assert {projection["ProjectionType"] for projection in carried.values()} == {"INCLUDE"}
+    assert {"kind", "doc", "version", "status", "generation", "org", "project"} <= set(
+        carried["list"]["NonKeyAttributes"]
+    )
+    assert set(carried["due"]["NonKeyAttributes"]) == {"kind", "status"}
+
+
+def test_only_state_purges_and_only_log_streams(data_template: Template) -> None:
+    made = tables(data_template)
+
+    purging = {
+        name: table["Properties"]["TimeToLiveSpecification"]
+        for name, table in made.items()
+        if "TimeToLiveSpecification" in table["Properties"]
+    }
+    assert purging == {"state": {"AttributeName": "purgeAt", "Enabled": True}}
+    streaming = {
+        name: table["Properties"]["StreamSpecification"]
+        for name, table in made.items()
+        if "StreamSpecification" in table["Properties"]
+    }
+    assert streaming == {"log": {"StreamViewType": "NEW_IMAGE"}}
+
+
+def test_the_outputs_name_what_the_other_parts_need(data_template: Template) -> None:
+    outputs = data_template.find_outputs("*")
+
+    assert set(outputs) == {"ConfigTableName", "StateTableName", "LogTableName", "LogStreamArn"}
+
+
+def test_throughput_has_no_ceiling_unless_one_is_chosen(data_template: Template) -> None:
+    data_template.resource_properties_count_is(TABLE, {"WriteOnDemandThroughputSettings": Match.absent()}, 3)
+
+    chosen = Template.from_stack(DataStack(App(), "Data", DataSettings(max_read_units=400, max_write_units=200)))
+    chosen.resource_properties_count_is(TABLE, {"WriteOnDemandThroughputSettings": {"MaxWriteRequestUnits": 200}}, 3)
+    for table in tables(chosen).values():
+        (replica,) = table["Properties"]["Replicas"]
+        assert replica["ReadOnDemandThroughputSettings"] == {"MaxReadRequestUnits": 400}
+        for index in replica.get("GlobalSecondaryIndexes", []):
+            assert index["ReadOnDemandThroughputSettings"] == {"MaxReadRequestUnits": 400}
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "many", 1.5])
+def test_a_ceiling_that_is_no_number_of_units_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="maxReadUnits"):
+        DataSettings.from_context(App(context={"maxReadUnits": value}).node)
+
+
+def test_a_ceiling_is_read_from_the_context() -> None:
+    read = DataSettings.from_context(App(context={"maxReadUnits": "400", "maxWriteUnits": 200}).node)
+
+    assert read == DataSettings(max_read_units=400, max_write_units=200)
