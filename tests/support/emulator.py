@@ -212,7 +212,7 @@ def _kind(logical_id: str) -> str:
 
 def _as_create_table(properties: dict[str, Any]) -> dict[str, Any]:
     """What CreateTable takes of a GlobalTable's properties; it has the stream's switch as a field of its own."""
-    asked = {
+    asked: dict[str, Any] = {
         name: properties[name]
         for name in ("AttributeDefinitions", "KeySchema", "BillingMode", "GlobalSecondaryIndexes")
         if name in properties
