@@ -8,39 +8,28 @@ cancellation come back in that order too, and only here are they turned into nam
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import reduce
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 from pynamodb.connection import Connection
-from pynamodb.exceptions import PynamoDBException
-from pynamodb.expressions.condition import And, Or
-from pynamodb.expressions.condition import Condition as Expression
-from pynamodb.expressions.update import Action as Change
 
 from ..errors import DifferentlyError, PayloadTooLarge
-from ..model.record import Key, Native, Record, Table
+from ..model.record import Key, Record, Table
 from ..runtime.clock import Clock, SystemClock
-from . import shape
-from .codec import SHAPES, STORED_NAMES, Row, from_row, to_row
+from . import checks
+from .codec import KINDS, STORED_NAMES, from_row, to_row
+from .expressions import Expressions, Wire, native, wire_item
 from .ledger import Ledger
 from .ports import (
     ACTIONS_MAX,
     PAGE_ROWS_MAX,
-    Absent,
     Action,
-    AnyOf,
-    AtLeast,
     Check,
     Committed,
-    Condition,
     Delete,
     DueRow,
-    Equals,
-    Missing,
-    OneOf,
     Outcome,
     Page,
     Present,
@@ -52,16 +41,13 @@ from .ports import (
     Update,
 )  # fmt: skip
 from .resend import DOUBT, IN_PROGRESS, THROTTLES, Resend
-from .tables import Item, meta_table, models
+from .tables import models
 
 CONNECT_SECONDS_MAX = 1.0
 READ_SECONDS_MAX = 5.0
 CONNECTIONS_MAX = 32
 BATCH_ROUNDS_MAX = 5
 BACKOFF_SECONDS = 0.05
-
-Wire = dict[str, dict[str, Any]]
-"""An item as DynamoDB spells it: `{"status": {"S": "running"}}`."""
 
 
 class Credentials(NamedTuple):
@@ -83,7 +69,7 @@ class DynamoStore:
         self._clock = clock or SystemClock()
         self._backoff_seconds = backoff_seconds
         self._models = models(tables)
-        self._names = {table: model.Meta.table_name for table, model in self._models.items()}
+        self._names: dict[Table, str] = {table: model.Meta.table_name for table, model in self._models.items()}
         self._connection = Connection(
             region=region, host=host, connect_timeout_seconds=CONNECT_SECONDS_MAX,
             read_timeout_seconds=READ_SECONDS_MAX, max_pool_connections=connections_max,
@@ -91,8 +77,6 @@ class DynamoStore:
             aws_access_key_id=credentials.key_id if credentials else None,
             aws_secret_access_key=credentials.secret if credentials else None,
         )  # fmt: skip
-        for model in self._models.values():
-            self._connection.add_meta_table(meta_table(model))
         self._lock = threading.Lock()
         self._prepared: object = None
 
@@ -132,49 +116,51 @@ class DynamoStore:
         if start is _BEYOND:
             return Page((), None)
         items, more = self._query(
-            table, pk, condition=Item.sk.startswith(prefix) if prefix else None, limit=limit, reverse=reverse,
-            start=_key(Key(table, pk, start)) if start is not None else None, consistent=True,
+            table, None, pk, "begins_with({}, {})" if prefix else "", (prefix,), limit=limit, reverse=reverse,
+            start=_key(Key(table, pk, start)) if start is not None else None,
         )  # fmt: skip
         return Page(tuple(_record(item) for item in items), items[-1]["sk"]["S"] if more else None)
 
     def query_list(self, pk: str, *, after: str | None = None, limit: int = PAGE_ROWS_MAX) -> Page:
-        sort_key = self._attribute(Table.STATE, "list_sk")
-        items, more = self._query(
-            Table.STATE, pk, index="list", condition=sort_key < after if after is not None else None, limit=limit,
-            reverse=True,
-        )  # fmt: skip
-        return Page(tuple(_record(item) for item in items), items[-1][STORED_NAMES["list_sk"]]["S"] if more else None)
+        text = "" if after is None else "{} < {}"
+        items, more = self._query(Table.STATE, "list", pk, text, (after or "",), limit=limit, reverse=True)
+        rows = tuple(_record(item) for item in items)
+        return Page(rows, items[-1][STORED_NAMES["list_sk"]]["S"] if more else None)
 
     def query_due(
         self, shard: str, *, until: str, after: str | None = None, limit: int = PAGE_ROWS_MAX
     ) -> tuple[tuple[DueRow, ...], str | None]:
-        sort_key = self._attribute(Table.STATE, "due_sk")
         last = until + "\U0010ffff"
-        if after is not None and after >= last:
-            return (), None
         # Entries are unique, so the next text after one excludes it and nothing else.
-        condition = sort_key <= last if after is None else sort_key.between(after + "\x00", last)
-        items, more = self._query(Table.STATE, shard, index="due", condition=condition, limit=limit)
+        first = "" if after is None else after + "\x00"
+        if first > last:
+            return (), None
+        text, bounds = ("{} BETWEEN {} AND {}", (first, last)) if first else ("{} <= {}", (last,))
+        items, more = self._query(Table.STATE, "due", shard, text, bounds, limit=limit)
         rows = tuple(_due_row(item) for item in items)
         return rows, rows[-1].due if more else None
 
     def _query(
-        self, table: Table, pk: str, *, condition: Expression | None, limit: int, index: str | None = None,
-        reverse: bool = False, start: Wire | None = None, consistent: bool = False,
+        self, table: Table, index: str | None, pk: str, text: str, bounds: Sequence[str], *, limit: int,
+        reverse: bool = False, start: Wire | None = None,
     ) -> tuple[list[Wire], bool]:  # fmt: skip
         """Up to `limit` items, and whether there are more.
 
         One more item than asked for is read, because DynamoDB gives a position to go on from also at the end. An
         answer may be cut short, or even be empty, with more to come.
         """
+        model = self._models[table]
+        expressions = Expressions(model)
+        keys = (f"{index}_pk", f"{index}_sk") if index else ("pk", "sk")
+        arguments = {
+            "TableName": self._names[table], "ScanIndexForward": not reverse,
+            "KeyConditionExpression": expressions.key_range(keys[0], pk, keys[1], text, bounds),
+            **expressions.arguments(), **({"IndexName": index} if index else {"ConsistentRead": True}),
+        }  # fmt: skip
         items: list[Wire] = []
         while len(items) <= limit:
-            with self._translated("Query"):
-                answer = self._connected().query(
-                    self._names[table], pk, range_key_condition=condition, index_name=index,
-                    limit=limit + 1 - len(items), scan_index_forward=not reverse, exclusive_start_key=start,
-                    consistent_read=consistent, return_consumed_capacity=self._capacity(),
-                )  # fmt: skip
+            position = {"ExclusiveStartKey": start} if start else {}
+            answer = self._call("Query", {**arguments, **position, "Limit": limit + 1 - len(items)})
             items.extend(answer["Items"])
             start = answer.get("LastEvaluatedKey")
             if not start:
@@ -184,7 +170,7 @@ class DynamoStore:
     # Writes
 
     def transact(self, actions: Sequence[Action]) -> Outcome:
-        shape.check(actions)
+        checks.check(actions)
         if len(actions) == 1 and not isinstance(actions[0], Check):
             return self._write(actions[0])
         sent = [{_MEMBERS[type(action)]: self._arguments(action)} for action in actions]
@@ -195,7 +181,7 @@ class DynamoStore:
         return Committed()
 
     def _write(self, action: Action) -> Outcome:
-        """A transaction of one is a plain conditional write: half the price, and nobody to conflict with but others."""
+        """A transaction of one is a plain conditional write: half the price, and it conflicts with fewer."""
         operation = f"{_MEMBERS[type(action)]}Item"
         try:
             self._send(operation, self._arguments(action))
@@ -235,56 +221,39 @@ class DynamoStore:
         raise StoreUnavailable(f"The store cancelled a transaction ({', '.join(sorted(others))}).") from error
 
     def _arguments(self, action: Action) -> dict[str, Any]:
-        table = shape.key_of(action).table
-        model = self._models[table]
-        conditions = [self._expression(table, condition) for condition in action.when]
-        changes: list[Change] | None = None
-        attributes: Wire | None = None
+        """One action as a member of a transaction, or as the arguments of its plain operation."""
+        key = checks.key_of(action)
+        model = self._models[key.table]
+        expressions = Expressions(model)
+        arguments: dict[str, Any] = {
+            "TableName": self._names[key.table], "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }  # fmt: skip
         if isinstance(action, Put):
-            attributes = _item(to_row(action.record))
-        elif isinstance(action, Update):
-            conditions.append(model.pk.exists())
-            changes = [self._attribute(table, field).set(value) for field, value in action.set.items()]
-            changes += [self._attribute(table, field).add(amount) for field, amount in action.add.items()]
-            changes += [self._attribute(table, field).remove() for field in action.remove]
-        key = shape.key_of(action)
-        return self._connection.get_operation_kwargs(
-            self._names[table], key.pk, key.sk, key="Item" if attributes else "Key", attributes=attributes,
-            actions=changes, condition=_all(conditions), return_values_on_condition_failure="ALL_OLD",
-        )  # fmt: skip
-
-    def _expression(self, table: Table, condition: Condition) -> Expression:
-        match condition:
-            case Absent():
-                return Item.pk.does_not_exist()
-            case Present():
-                return Item.pk.exists()
-            case Equals(field, value):
-                return cast(Expression, self._attribute(table, field) == value)
-            case OneOf(field, values):
-                return cast(Expression, self._attribute(table, field).is_in(*values))
-            case AtLeast(field, value):
-                return cast(Expression, self._attribute(table, field) >= value)
-            case Missing(field):
-                return And(Item.pk.exists(), self._attribute(table, field).does_not_exist())
-            case AnyOf(options):
-                return reduce(Or, (self._expression(table, option) for option in options))
-
-    def _attribute(self, table: Table, field: str) -> Any:
-        return getattr(self._models[table], field)
+            arguments["Item"] = wire_item(model, to_row(action.record))
+        else:
+            arguments["Key"] = _key(key)
+        if isinstance(action, Update):
+            arguments["UpdateExpression"] = expressions.changes(action)
+        when = (Present(), *action.when) if isinstance(action, Update) else action.when
+        if when:
+            arguments["ConditionExpression"] = expressions.all_of(when)
+        return {**arguments, **expressions.arguments()}
 
     # The connection
 
     def _call(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        with self._translated(operation):
+        try:
             return self._send(operation, arguments)
+        except ClientError as error:
+            raise _failure(operation, error) from error
 
     def _send(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        arguments["ReturnConsumedCapacity"] = self._capacity()
+        """One call. A refusal is left to the caller, as `ClientError`."""
+        arguments["ReturnConsumedCapacity"] = "TOTAL" if self.ledger.measuring else "NONE"
         try:
             return self._connected().dispatch(operation, arguments)
-        except BotoCoreError as error:
-            raise _failure(operation, error) from error
+        except (BotoCoreError, ResponseParserError) as error:
+            raise StoreUnavailable(f"The store did not answer {operation}; the call may be repeated.") from error
 
     def _connected(self) -> Connection:
         """The connection with our hooks on its client, which PynamoDB may have made anew."""
@@ -296,16 +265,6 @@ class DynamoStore:
                 events.register("response-received.dynamodb", self.ledger.received)
                 self._prepared = client
         return self._connection
-
-    def _capacity(self) -> str:
-        return "TOTAL" if self.ledger.measuring else "NONE"
-
-    @contextmanager
-    def _translated(self, operation: str) -> Iterator[None]:
-        try:
-            yield
-        except (PynamoDBException, ClientError, BotoCoreError) as error:
-            raise _failure(operation, error) from error
 
 
 _MEMBERS = {Put: "Put", Update: "Update", Delete: "Delete", Check: "ConditionCheck"}
@@ -319,33 +278,14 @@ def _start(prefix: str, after: str | None, reverse: bool) -> str | None:
     return None if (after > prefix) is reverse else _BEYOND
 
 
-def _all(conditions: Sequence[Expression]) -> Expression | None:
-    return reduce(And, conditions) if conditions else None
-
-
 def _key(key: Key) -> Wire:
     return {"pk": {"S": key.pk}, "sk": {"S": key.sk}}
 
 
-def _item(row: Row) -> Wire:
-    return {STORED_NAMES.get(name, name): _value(value) for name, value in row.items()}
-
-
-def _value(value: Native) -> dict[str, Any]:
-    if isinstance(value, str):
-        return {"S": value}
-    return {"BOOL": value} if isinstance(value, bool) else {"N": str(value)}
-
-
-def _native(value: Mapping[str, Any]) -> Native:
-    ((kind, inner),) = value.items()
-    return int(inner) if kind == "N" else cast(Native, inner)
-
-
 def _record(item: Wire) -> Record:
-    shape_of = SHAPES.get(item["kind"]["S"])
-    wanted = ("kind", "doc", *(shape_of.record.native if shape_of else ()))
-    return from_row({name: _native(item[name]) for name in wanted if name in item})
+    known = KINDS.get(item["kind"]["S"])
+    wanted = ("kind", "doc", *(known.record.native if known else ()))
+    return from_row({name: native(item[name]) for name in wanted if name in item})
 
 
 def _due_row(item: Wire) -> DueRow:
@@ -360,11 +300,8 @@ def _answer(error: ClientError) -> dict[str, Any]:
     return cast(dict[str, Any], original.response if isinstance(original, ClientError) else error.response)
 
 
-def _failure(operation: str, error: Exception) -> DifferentlyError:
-    cause = error.cause if isinstance(error, PynamoDBException) else error
-    if not isinstance(cause, ClientError):
-        return StoreUnavailable(f"The store did not answer {operation}; the call may be repeated.")
-    answer = _answer(cause)
+def _failure(operation: str, error: ClientError) -> DifferentlyError:
+    answer = _answer(error)
     code = answer["Error"]["Code"]
     if code in THROTTLES and not answer.get(DOUBT):
         return StoreThrottled("The store has too much to do right now; repeat the call in a second.")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar, cast
 
 from ..model.record import Key, Record, Table
-from . import shape
+from . import checks
 from .codec import Row, check_size, detached, from_row, to_row
 from .ledger import Ledger, read_units, write_units
 from .ports import (
@@ -166,7 +166,7 @@ class MemoryStore:
     # Writes
 
     def transact(self, actions: Sequence[Action]) -> Outcome:
-        shape.check(actions)
+        checks.check(actions)
         planned = [_Planned(action) for action in actions]
         with self._lock:
             refused = self._judge(planned)
@@ -241,7 +241,7 @@ class _Planned:
 
     def __init__(self, action: Action) -> None:
         self.action = action
-        self.slot = _slot(shape.key_of(action))
+        self.slot = _slot(checks.key_of(action))
         self.before: Row | None = None
         self.row = to_row(action.record) if isinstance(action, Put) else None
 

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from botocore.exceptions import ConnectTimeoutError, EndpointConnectionError, HTTPClientError
+from botocore.exceptions import ConnectTimeoutError, EndpointConnectionError
 
 from ..runtime.clock import Clock
 
@@ -58,9 +58,8 @@ class Resend:
 def _outcome(response: tuple[Any, Mapping[str, Any]] | None, caught: Exception | None) -> tuple[bool, bool]:
     """(certainly had no effect, may have had its effect) of one send; neither for an answer that stands."""
     if caught is not None:
-        return isinstance(caught, NEVER_SENT), isinstance(caught, HTTPClientError) and not isinstance(
-            caught, NEVER_SENT
-        )
+        never_sent = isinstance(caught, NEVER_SENT)
+        return never_sent, not never_sent
     if response is None:
         return False, True
     http, parsed = response

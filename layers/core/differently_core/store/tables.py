@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from pynamodb.attributes import Attribute, BooleanAttribute, NumberAttribute, UnicodeAttribute
-from pynamodb.connection.base import MetaTable
 from pynamodb.indexes import GlobalSecondaryIndex, IncludeProjection
 from pynamodb.models import Model
 
 from ..model.record import Native, Table
-from .codec import DUE_PROJECTION, INDEX_FIELDS, LIST_PROJECTION, SHAPES, STORED_NAMES
+from .codec import DUE_PROJECTION, INDEX_FIELDS, KINDS, LIST_PROJECTION, STORED_NAMES
 
 _ATTRIBUTES: Mapping[type[Native], type[Attribute[Any]]] = {
     str: UnicodeAttribute, int: NumberAttribute, bool: BooleanAttribute,
@@ -57,9 +56,9 @@ def models(names: Mapping[Table, str]) -> Mapping[Table, type[Item]]:
 
 def _model(table: Table, name: str) -> type[Item]:
     fields: dict[str, type[Native]] = dict(INDEX_FIELDS) if table is Table.STATE else {}
-    for shape in SHAPES.values():
-        if shape.record.table is table:
-            fields.update(shape.fields)
+    for kind in KINDS.values():
+        if kind.record.table is table:
+            fields.update(kind.fields)
     body: dict[str, object] = {
         field: _ATTRIBUTES[stored_as](attr_name=STORED_NAMES.get(field, field), null=True)
         for field, stored_as in fields.items()
@@ -68,20 +67,3 @@ def _model(table: Table, name: str) -> type[Item]:
         body.update(list_index=ListIndex(), due_index=DueIndex())
     body["Meta"] = type("Meta", (), {"table_name": name})
     return cast(type[Item], type(f"{table.capitalize()}Item", (Item,), body))
-
-
-def meta_table(model: type[Item]) -> MetaTable:
-    """Keys and indexes in the form that PynamoDB's connection wants them."""
-    # There is no public door to a model's schema.
-    schema = model._get_schema()
-    return MetaTable(
-        {
-            "TableName": model.Meta.table_name,
-            "KeySchema": schema["key_schema"],
-            "AttributeDefinitions": schema["attribute_definitions"],
-            "GlobalSecondaryIndexes": [
-                {"IndexName": index["index_name"], "KeySchema": index["key_schema"]}
-                for index in schema["global_secondary_indexes"]
-            ],
-        }
-    )
