@@ -11,11 +11,12 @@ from enum import StrEnum
 from functools import cache
 from importlib import import_module
 
+from pydantic import BaseModel, JsonValue, ValidationError
+
 from differently_core.contract import Adapter, AdapterContext, ContractError, Registration, validate
 from differently_core.errors import InvalidRequest
 from differently_core.model.pool import Trust
 from differently_core.runtime.clock import Clock
-from pydantic import BaseModel, JsonValue, ValidationError
 
 
 class TrustList(StrEnum):

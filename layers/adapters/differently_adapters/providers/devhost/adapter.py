@@ -28,38 +28,29 @@ from differently_core.contract import (
     JobOutput,
     Operation,
     Target,
-    Unsupported,
-    unsupported,
 )
 from differently_core.model import features
 from differently_core.model.exec import ExecRequest, FileInfo, Job, Stream
 from differently_core.model.pool import Trust
 
+from ...jobs import ShellJobs
 from ...processes import Command, EventStream, NotStarted, Running, run, start
 from . import files, tracking
 from .config import DevhostConfig
 from .directory import Root, SandboxDirectory, base_env
 
-_JOBS = Unsupported("no_background_commands")
-
 
 class DevhostAdapter:
     kind: ClassVar[str] = "devhost"
-    operations: ClassVar[Declaration] = {
-        **dict.fromkeys(Operation, SUPPORTED),
-        Operation.JOB_START: _JOBS,
-        Operation.JOB_STATUS: _JOBS,
-        Operation.JOB_OUTPUT: _JOBS,
-        Operation.JOB_STOP: _JOBS,
-    }
+    operations: ClassVar[Declaration] = dict.fromkeys(Operation, SUPPORTED)
 
     def __init__(self, context: AdapterContext) -> None:
         if not isinstance(context.config, DevhostConfig):
             raise TypeError("a devhost adapter needs a DevhostConfig")
-        self._pool = context.pool
         self._clock = context.clock
         self._path = context.config.path
         self._root = Root(context.config.root, context.clock)
+        self._jobs = ShellJobs(self.exec, lambda target: str(self._root.at(target.owner).jobs))
 
     def info(self) -> Info:
         return Info(
@@ -106,6 +97,7 @@ class DevhostAdapter:
     def delete(self, target: Target) -> None:
         directory = self._root.at(target.owner)
         if directory.meta() is None:
+            self._root.refuse_foreign(target)
             self._root.sweep(directory)
             return
         directory = self._root.find(target)
@@ -146,16 +138,17 @@ class DevhostAdapter:
         )
 
     def job_start(self, target: Target, job: str, request: ExecRequest) -> Job:
-        raise unsupported(self, Operation.JOB_START, self._pool)
+        env = {name: value for name, value in request.env.items() if name != tracking.MARKER}
+        return self._jobs.start(target, job, request.model_copy(update={"env": env}))
 
     def job_status(self, target: Target, job: str) -> Job:
-        raise unsupported(self, Operation.JOB_STATUS, self._pool)
+        return self._jobs.status(target, job)
 
     def job_output(self, target: Target, job: str, stream: Stream, offset: int, limit: int) -> JobOutput:
-        raise unsupported(self, Operation.JOB_OUTPUT, self._pool)
+        return self._jobs.output(target, job, stream, offset, limit)
 
     def job_stop(self, target: Target, job: str) -> Job:
-        raise unsupported(self, Operation.JOB_STOP, self._pool)
+        return self._jobs.stop(target, job)
 
     def file_read(self, target: Target, path: str) -> FileContent:
         return files.read(self._root.find(target).home, path)

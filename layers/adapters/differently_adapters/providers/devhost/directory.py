@@ -26,11 +26,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
 from differently_core.contract import CreateRequest, Owner, Target
 from differently_core.errors import InvalidRequest, InvalidState, NotFound, ProviderUnavailable
 from differently_core.runtime.clock import Clock
 from differently_core.runtime.ids import is_id
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _NEW: Final = ".new-"
@@ -147,6 +148,11 @@ class Root:
         if meta is None or meta.owner != target.owner or target.ref not in {None, target.owner.sandbox}:
             raise NotFound(f"Sandbox {target.owner.sandbox} does not exist on this host.")
         return directory
+
+    def refuse_foreign(self, target: Target) -> None:
+        """Raise `NotFound` when the ref names another owner's sandbox: it is there, so it must not pass for gone."""
+        if target.ref is not None and (target.ref != target.owner.sandbox or any(self._path.glob(f"*/{target.ref}"))):
+            raise NotFound(f"Sandbox {target.owner.sandbox} does not exist on this host.")
 
     def create(self, request: CreateRequest) -> SandboxDirectory:
         """Make the directory, or return the one that is there already."""

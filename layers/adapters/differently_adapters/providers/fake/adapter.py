@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Annotated, ClassVar, TypeVar
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from differently_core.contract import (
     SUPPORTED,
     AdapterContext,
@@ -42,7 +44,6 @@ from differently_core.errors import (
 from differently_core.model.exec import EXIT_TIMEOUT, ExecRequest, FileInfo, Job, Stream
 from differently_core.model.resources import Size
 from differently_core.runtime.clock import Clock
-from pydantic import BaseModel, ConfigDict, Field
 
 from ...output import keep
 from . import files, jobs
@@ -259,10 +260,15 @@ class FakeAdapter:
     def exec_stream(self, target: Target, request: ExecRequest, quiet_seconds: float) -> Iterator[ExecEvent]:
         fault = self._arrive(Operation.EXEC_STREAM, target, CALL_SECONDS_MAX)
         instance = self._running(target)
-        result = _within_timeout(self.backend.exec_function(instance, request), request)
-        return self._events(result, quiet_seconds, lost=isinstance(fault, LoseAnswer))
+        if self.backend.stream_function is None:
+            events = self._replayed(
+                _within_timeout(self.backend.exec_function(instance, request), request), quiet_seconds
+            )
+        else:
+            events = self.backend.stream_function(instance, request, quiet_seconds)
+        return _without_end(events) if isinstance(fault, LoseAnswer) else events
 
-    def _events(self, result: CommandResult, quiet_seconds: float, *, lost: bool) -> Iterator[ExecEvent]:
+    def _replayed(self, result: CommandResult, quiet_seconds: float) -> Iterator[ExecEvent]:
         for _ in range(int(result.duration_ms / 1000 / quiet_seconds)):
             self._clock.sleep(quiet_seconds)
             yield Quiet()
@@ -270,8 +276,6 @@ class FakeAdapter:
             yield Output("stdout", result.stdout)
         if result.stderr:
             yield Output("stderr", result.stderr)
-        if lost:
-            raise _lost(Operation.EXEC_STREAM)
         yield Exit(result.exit_code, result.duration_ms, result.timed_out)
 
     # Jobs.
@@ -362,6 +366,13 @@ def _lost(operation: Operation) -> BackendError:
     if operation in COMMANDS:
         return ExecUnconfirmed("The backend did not tell how the command ended.")
     return ProviderUnavailable(f"The backend did not answer {operation}.")
+
+
+def _without_end(events: Iterator[ExecEvent]) -> Iterator[ExecEvent]:
+    for event in events:
+        if isinstance(event, Exit):
+            raise _lost(Operation.EXEC_STREAM)
+        yield event
 
 
 def _capacity(free: Size | None) -> Capacity:

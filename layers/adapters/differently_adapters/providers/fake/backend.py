@@ -10,7 +10,7 @@ import heapq
 import itertools
 import threading
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import inf
@@ -21,6 +21,7 @@ from differently_core.contract import (
     Capabilities,
     CommandResult,
     CreateRequest,
+    ExecEvent,
     InstanceState,
     Operation,
     Owner,
@@ -86,6 +87,7 @@ class FakeInstance:
 
 
 ExecFunction = Callable[[FakeInstance, ExecRequest], CommandResult]
+StreamFunction = Callable[[FakeInstance, ExecRequest, float], Iterator[ExecEvent]]
 
 
 def echo(instance: FakeInstance, request: ExecRequest) -> CommandResult:
@@ -99,7 +101,7 @@ class FakeBackend:
 
     `expect` queues faults for the next calls; after them `plan`, a function of the call, is asked. `room` bounds what
     fits. `exec_function` runs a command at once: the duration it reports then passes on the clock, and a timeout that
-    is shorter ends the command.
+    is shorter ends the command. A streamed command is that result in pieces, unless `stream_function` runs it.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class FakeBackend:
         pending_seconds: float = 0.0,
         latency_seconds: float = 0.0,
         exec_function: ExecFunction = echo,
+        stream_function: StreamFunction | None = None,
         plan: Plan | None = None,
     ) -> None:
         self.clock = clock
@@ -121,6 +124,7 @@ class FakeBackend:
         self.pending_seconds = pending_seconds
         self.latency_seconds = latency_seconds
         self.exec_function = exec_function
+        self.stream_function = stream_function
         self.plan = plan
         self.up = True
         """False refuses every call."""

@@ -1,0 +1,341 @@
+"""Background jobs on any backend that can run a command and wait: a small POSIX shell launcher, started by `exec`.
+
+A job is a directory in the sandbox. Making it is the claim, so two starts under one id make one job:
+
+    digest              of the whole request: tells a repeated start from another command under the same id
+    run                 the command with its environment and input, private, gone once the job has ended
+    stdout  stderr      what it wrote, read by byte offset
+    child  supervisor   process ids with their start times: a number given out again is not taken for ours
+    timed_out  stopped  that it is being ended, written before it is
+    exit                how it ended and its exit code, put there by a rename when all is over
+
+The supervisor lives in a session of its own. It holds the timeout and records the end by itself, whatever becomes of
+the control plane. Everything a caller wrote travels on the launcher's input: nothing of it is in a process list or
+has to survive quoting twice. The sandbox needs `sh`, `cat`, `mkdir`, `mv`, `rm`, `tail`, `head`, `wc`, `date`, `sleep`
+and `base64` or `od`; with `setsid` a job's children are ended with it, without only its first process is.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from differently_core.contract import CommandResult, JobOutput, Target
+from differently_core.errors import InvalidRequest, InvalidState, NotFound, ProviderUnavailable
+from differently_core.model.exec import (
+    EXIT_TIMEOUT,
+    JOB_ID_PATTERN,
+    ExecRequest,
+    Job,
+    JobState,
+    Stream,
+)
+
+ExecCall = Callable[[Target, ExecRequest, int], CommandResult]
+
+DIRECTORY: Final = "/tmp/.differently-jobs"
+READ_BYTES_MAX: Final = 524_288
+"""Of a job's output in one read; as base64 it still fits a backend that returns one MiB."""
+PART_BYTES: Final = 786_432
+"""Of a request in one exec's input. Longer ones are sent in parts."""
+ANSWER_BYTES_MAX: Final = 1_048_576
+CALL_SECONDS: Final = 60
+STOP_SECONDS: Final = 2
+"""Between SIGTERM and SIGKILL."""
+SHELL_OWNED: Final = frozenset(
+    {
+        "OPTIND",
+        "UID",
+        "EUID",
+        "PPID",
+        "GROUPS",
+        "BASHOPTS",
+        "SHELLOPTS",
+        "BASH_VERSINFO",
+        "LINENO",
+        "PWD",
+        "OLDPWD",
+        "_",
+    }
+)
+"""Names that some shells refuse to assign, or assign themselves: given by env(1), since none of them is a secret."""
+
+# Functions that every script of ours starts with. $d is the job's directory.
+_COMMON: Final = r"""
+keep=${PATH-}  # the command's own; ours must find the tools even where a sandbox set another
+PATH="$keep:/usr/local/bin:/usr/bin:/bin"
+nap() { sleep 0.1 2>/dev/null || sleep 1; }
+began() {  # the kernel's start time of process $1; nothing when it is gone or a zombie
+  [ -r "/proc/$1/stat" ] || return 0
+  stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 0
+  set -- ${stat##*) }
+  [ "$1" = Z ] || echo "${20}"
+}
+record() { echo "$2 $(began "$2")" > "$d/$1.$$" && mv "$d/$1.$$" "$d/$1"; }
+lives() {  # the process recorded as $1 is there, and is the same one
+  [ -s "$d/$1" ] && read -r pid since < "$d/$1" || return 1
+  if [ -d /proc/self ]; then [ -n "$since" ] && [ "$(began "$pid")" = "$since" ]
+  else kill -0 "$pid" 2>/dev/null; fi
+}
+send() {  # signal $1 to the command's group, or to its process where it has no group of its own
+  read -r pid since < "$d/child" || return 0
+  if [ -e "$d/group" ]; then kill -s "$1" -- "-$pid"; else kill -s "$1" "$pid"; fi 2>/dev/null
+}
+size() { if [ -e "$1" ]; then echo $(( $(wc -c < "$1") )); else echo 0; fi; }
+status() {
+  ending='running -'
+  if ! [ -e "$d/exit" ] && ! lives supervisor && ! lives child; then
+    ending='lost -'
+    [ -e "$d/stopped" ] && ending='stopped -'
+    [ -e "$d/timed_out" ] && ending='timed_out -'
+  fi
+  [ -e "$d/exit" ] && read -r ending < "$d/exit"  # looked for last: it may have come meanwhile
+  at=-
+  [ -s "$d/started" ] && read -r at < "$d/started"
+  echo "job $ending $at $(size "$d/stdout") $(size "$d/stderr")"
+}
+own=
+command -v setsid >/dev/null 2>&1 && own=setsid
+"""
+
+# $1 is the job's directory, $2 the time limit, $3 and $4 the umask and the PATH that the command is to have.
+_SUPERVISOR: Final = (
+    _COMMON
+    + rf"""
+d=$1
+[ -n "$own" ] && : > "$d/group" || trap '' HUP
+$own /bin/sh "$d/run" "$d" "$3" "$4" < /dev/null > "$d/stdout" 2> "$d/stderr" &
+child=$!
+record child $child
+$own /bin/sh -c '
+  sleep "$2"
+  [ -e "$1/exit" ] && exit
+  : > "$1/timed_out"
+  kill -s TERM -- "$3"
+  sleep {STOP_SECONDS}
+  kill -s KILL -- "$3"
+' - "$d" "$2" "${{own:+-}}$child" < /dev/null > /dev/null 2>&1 &
+watch=$!
+wait $child
+ending="exited $?"
+[ -e "$d/stopped" ] && ending="stopped ${{ending#* }}"
+[ -e "$d/timed_out" ] && ending="timed_out {EXIT_TIMEOUT}"
+[ "${{ending%% *}}" = exited ] || send KILL
+kill -s KILL -- "-$watch" 2>/dev/null || kill -s KILL $watch 2>/dev/null
+rm -f "$d/run" "$d/input"
+echo "$ending" > "$d/exit.new" && mv "$d/exit.new" "$d/exit"
+"""
+)
+
+# $parts holds what was sent ahead, $length is the length of the whole script, $limit the time limit.
+_LAUNCHER: Final = (
+    _COMMON
+    + rf"""
+mask=$(umask)
+umask 077
+read -r digest
+if mkdir -p "${{d%/*}}" && mkdir "$d" 2>/dev/null; then
+  {{ [ -d "$parts" ] && cat "$parts"/*; cat; }} > "$d/run"
+  rm -rf "$parts"
+  if [ "$(size "$d/run")" -ne "$length" ]; then rm -rf "$d"; echo damaged; exit; fi
+  cat > "$d/supervise" <<'END-OF-SUPERVISOR'
+{_SUPERVISOR}
+END-OF-SUPERVISOR
+  date +%s > "$d/started"
+  echo "$digest" > "$d/digest.new" && mv "$d/digest.new" "$d/digest"
+  $own /bin/sh "$d/supervise" "$d" "$limit" "$mask" "$keep" < /dev/null > /dev/null 2>&1 &
+  record supervisor $!
+elif [ -d "$d" ]; then
+  cat > /dev/null
+  rm -rf "$parts"
+  for _ in 1 2 3 4 5 6 7 8 9 10; do [ -e "$d/digest" ] && break; nap; done  # the first start is still at it
+  [ -e "$d/digest" ] && [ "$(cat "$d/digest")" != "$digest" ] && {{ echo other; exit; }}
+else
+  echo unusable; exit
+fi
+status
+"""
+)
+
+_STOP: Final = (
+    _COMMON
+    + rf"""
+[ -d "$d" ] || {{ echo missing; exit; }}
+waited() {{  # up to $1 tenths of a second for the end
+  n=0
+  while [ $n -lt "$1" ] && ! [ -e "$d/exit" ] && {{ lives supervisor || lives child; }}; do nap; n=$((n + 1)); done
+}}
+if ! [ -e "$d/exit" ]; then
+  : > "$d/stopped"
+  n=0
+  while [ $n -lt 50 ] && ! [ -e "$d/child" ] && lives supervisor; do nap; n=$((n + 1)); done
+  if [ -e "$d/child" ] && ! [ -e "$d/exit" ]; then
+    {{ lives supervisor || lives child; }} && send TERM
+    waited {STOP_SECONDS * 10}
+    {{ lives supervisor || lives child; }} && send KILL
+    waited 50
+  fi
+fi
+status
+"""
+)
+
+_STATUS: Final = (
+    _COMMON
+    + r"""
+[ -d "$d" ] || { echo missing; exit; }
+status
+"""
+)
+
+# $stream, $offset (from 1) and $limit say what to read. Text survives every backend, so bytes travel as text.
+_OUTPUT: Final = (
+    _STATUS
+    + r"""
+[ -e "$d/$stream" ] || exit 0
+if command -v base64 >/dev/null 2>&1; then
+  echo base64; tail -c "+$offset" "$d/$stream" | head -c "$limit" | base64
+else
+  echo hex; tail -c "+$offset" "$d/$stream" | head -c "$limit" | od -An -v -tx1
+fi
+"""
+)
+
+_ANSWER: Final = re.compile(r"job (?P<state>[a-z_]+) (?P<code>-|\d+) (?P<at>-|\d+) (?P<stdout>\d+) (?P<stderr>\d+)")
+
+
+class ShellJobs:
+    """The job operations over an adapter's `exec`. `directory` says where a sandbox keeps its jobs."""
+
+    def __init__(self, call: ExecCall, directory: Callable[[Target], str] = lambda _: DIRECTORY) -> None:
+        self._call = call
+        self._directory = directory
+
+    def start(self, target: Target, job: str, request: ExecRequest) -> Job:
+        """Start it once: sent again after a lost answer, it finds the first. Another command is `InvalidState`."""
+        digest = _digest(request)
+        script = _run_script(request)
+        *ahead, last = _parts(script)
+        parts = f"{self._directory(target)}/.parts-{job}-{digest[:16]}"
+        for number, part in enumerate(ahead):
+            self._send_ahead(target, parts, number, part)
+        values = {"parts": parts, "length": str(len(script.encode())), "limit": str(request.timeout_seconds)}
+        lines = self._run(target, job, _LAUNCHER, values, stdin=f"{digest}\n{last}")
+        return _job(job, lines[0])
+
+    def status(self, target: Target, job: str) -> Job:
+        return _job(job, self._run(target, job, _STATUS, {})[0])
+
+    def output(self, target: Target, job: str, stream: Stream, offset: int, limit: int) -> JobOutput:
+        """At most `READ_BYTES_MAX` from `offset` on."""
+        values = {"stream": stream, "offset": str(offset + 1), "limit": str(min(limit, READ_BYTES_MAX))}
+        lines = self._run(target, job, _OUTPUT, values)
+        seen = _job(job, lines[0])
+        data = _decode(lines[1:])
+        reached = offset + len(data)
+        written = seen.stdout_bytes if stream == "stdout" else seen.stderr_bytes
+        return JobOutput(data, reached, ended=seen.state is not JobState.RUNNING and reached >= written)
+
+    def stop(self, target: Target, job: str) -> Job:
+        return _job(job, self._run(target, job, _STOP, {})[0])
+
+    def _send_ahead(self, target: Target, parts: str, number: int, part: str) -> None:
+        # A numbered file each, written whole, so that sending one again changes nothing.
+        command = f"umask 077; mkdir -p {shlex.quote(parts)} && cat > {shlex.quote(parts)}/{number:06d}"
+        result = self._call(target, _request(command, part), ANSWER_BYTES_MAX)
+        if result.exit_code != 0:
+            raise ProviderUnavailable("The job's command could not be stored in the sandbox.", settled=True)
+
+    def _run(
+        self, target: Target, job: str, script: str, values: dict[str, str], stdin: str | None = None
+    ) -> Sequence[str]:
+        if not re.fullmatch(JOB_ID_PATTERN, job):
+            raise InvalidRequest("The job id is not valid.", field="job")
+        values = {"d": f"{self._directory(target)}/{job}", **values}
+        assigned = "\n".join(f"{name}={shlex.quote(value)}" for name, value in values.items())
+        result = self._call(target, _request(f"{assigned}\n{script}", stdin), ANSWER_BYTES_MAX)
+        lines = result.stdout.decode("ascii", "replace").splitlines()
+        return _checked(job, lines)
+
+
+def _checked(job: str, lines: Sequence[str]) -> Sequence[str]:
+    match lines[:1]:
+        case ["missing"]:
+            raise NotFound(f"There is no job {job!r} in the sandbox.")
+        case ["other"]:
+            raise InvalidState(f"Job {job} is another command.")
+        case ["damaged"]:
+            raise ProviderUnavailable("The job's command arrived cut off; it was not started.", settled=True)
+        case ["unusable"]:
+            raise ProviderUnavailable("The sandbox has no place to keep a job; it was not started.", settled=True)
+        case [_]:
+            return lines
+        case _:
+            raise ProviderUnavailable("The sandbox did not tell about the job.")
+
+
+def _job(job: str, line: str) -> Job:
+    answer = _ANSWER.fullmatch(line)
+    if answer is None:
+        raise ProviderUnavailable("The sandbox told something about the job that we do not understand.")
+    code, at = answer["code"], answer["at"]
+    return Job(
+        id=job,
+        state=JobState(answer["state"]),
+        exit_code=None if code == "-" else int(code),
+        started_at=None if at == "-" else datetime.fromtimestamp(int(at), UTC),
+        stdout_bytes=int(answer["stdout"]),
+        stderr_bytes=int(answer["stderr"]),
+    )
+
+
+def _decode(lines: Sequence[str]) -> bytes:
+    if not lines:
+        return b""
+    how, *text = lines
+    try:
+        return base64.b64decode("".join(text), validate=True) if how == "base64" else bytes.fromhex("".join(text))
+    except (binascii.Error, ValueError):
+        raise ProviderUnavailable("The job's output arrived damaged.") from None
+
+
+def _request(command: str, stdin: str | None) -> ExecRequest:
+    return ExecRequest(command=command, stdin=stdin, timeout_seconds=CALL_SECONDS)
+
+
+def _digest(request: ExecRequest) -> str:
+    """Equal for equal commands, whatever order their environment was written in."""
+    told = request.model_dump(mode="json", exclude={"encoding"})
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _parts(script: str) -> list[str]:
+    characters = PART_BYTES // 4  # as many as fit whatever they are: no character is cut in two
+    return [script[at : at + characters] for at in range(0, len(script), characters)]
+
+
+def _run_script(request: ExecRequest) -> str:
+    """What becomes the command: $1 is the job's directory, $2 and $3 its umask and PATH."""
+    lines = ['umask "$2"', "PATH=$3"]
+    if request.cwd is not None:
+        lines.append(f"cd -- {shlex.quote(request.cwd)} || exit 126")
+    if request.stdin is not None:
+        lines.append(f'{{ {_printed(request.stdin)}; }} > "$1/input" && exec < "$1/input"')
+    plain = {name: value for name, value in request.env.items() if name not in SHELL_OWNED}
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in plain.items()]
+    words = [f"{name}={value}" for name, value in request.env.items() if name in SHELL_OWNED]
+    words = ["/usr/bin/env", *words] if words else []
+    lines.append(" ".join(["exec", *(shlex.quote(word) for word in [*words, *request.argv()])]))
+    return "\n".join(lines) + "\n"
+
+
+def _printed(text: str) -> str:
+    """Commands that write `text`; a shell's own printf takes any length, and no word of a script can hold a NUL."""
+    return r"; printf '\000'; ".join(f"printf %s {shlex.quote(part)}" for part in text.split("\0"))
