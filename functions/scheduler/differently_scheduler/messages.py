@@ -1,0 +1,75 @@
+"""What the entry points are sent. A message carries ids only: what to do is decided from the record when it arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from differently_core.runtime.ids import SandboxId
+
+M = TypeVar("M")
+SANDBOX_PATTERN = r"^sbx_[0-9A-Z]{26}$"
+SWEEP_SECONDS_MAX = 600
+
+
+class Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def event(self) -> dict[str, Any]:
+        """As the entry point receives it."""
+        return self.model_dump(mode="json")
+
+
+SandboxField = Annotated[SandboxId, Field(pattern=SANDBOX_PATTERN)]
+
+
+class Step(Message):
+    """Do what is due for one sandbox."""
+
+    kind: Literal["step"] = "step"
+    sandbox: SandboxField
+
+
+class Cleanup(Message):
+    """Settle the debt of one attempt."""
+
+    kind: Literal["cleanup"] = "cleanup"
+    sandbox: SandboxField
+    attempt: Annotated[int, Field(ge=1)]
+
+
+class Dispatch(Message):
+    """Look at the queue. It names nobody: one run serves any number of these."""
+
+    kind: Literal["dispatch"] = "dispatch"
+
+
+class Sweep(Message):
+    """Nudge what is due, for up to `seconds`, as long as something is or soon will be; 0 looks once."""
+
+    kind: Literal["sweep"] = "sweep"
+    seconds: Annotated[float, Field(ge=0, le=SWEEP_SECONDS_MAX)] = 0
+
+
+class Probe(Message):
+    """Look at every pool."""
+
+    kind: Literal["probe"] = "probe"
+
+
+WORK: TypeAdapter[Step | Cleanup] = TypeAdapter(Annotated[Step | Cleanup, Field(discriminator="kind")])
+TICK: TypeAdapter[Sweep | Probe] = TypeAdapter(Annotated[Sweep | Probe, Field(discriminator="kind")])
+
+
+class Poison(ValueError):
+    """A message that no delivery can make right. Its text names the field and the rule, never the value."""
+
+
+def read(adapter: TypeAdapter[M], event: Mapping[str, Any]) -> M:
+    try:
+        return adapter.validate_python(dict(event))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    raise Poison(f"{'.'.join(str(part) for part in first['loc']) or 'message'}: {first['type']}")
