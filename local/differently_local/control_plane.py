@@ -1,0 +1,176 @@
+"""The whole thing in one process, brought up in order and taken down in the reverse."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping
+
+from differently_api.app import App
+from differently_api.route import Access, Group
+from differently_core.errors import DifferentlyError
+from differently_core.model.record import Table
+from differently_core.operations.catalog import Catalog
+from differently_core.operations.core import Core
+from differently_core.runtime.clock import SystemClock
+from differently_core.runtime.ids import SystemIds
+from differently_core.store.dynamo import Credentials, DynamoStore
+
+from . import data_stack, installation, private_files
+from .backends import CachedBackends
+from .dispatcher import Dispatcher
+from .emulator import Emulator
+from .failure import Interrupted, StartFailure
+from .front import Front
+from .functions import Functions, Target
+from .installation import Access as Keys
+from .settings import Settings
+from .signals import StopRequest
+from .takeover import release_claims
+
+log = logging.getLogger(__name__)
+STORE_CONNECTIONS = 96
+"""Function threads, worker threads and the rest at once."""
+WATCH_SECONDS = 2.0
+
+
+def say(text: str) -> None:
+    """Progress and results, for the person at the terminal."""
+    print(text, flush=True)
+
+
+def run(settings: Settings, stop: StopRequest) -> int:
+    """Serve until a signal; the exit code."""
+    started = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        try:
+            private_files.make_directory(settings.data_dir)
+            _only_one(settings, stack)
+            plane = ControlPlane(settings, stop, stack)
+            keys = plane.start()
+            _record(settings, keys.url)
+        except StartFailure as failure:
+            print(f"differently: {failure}", file=sys.stderr)
+            return 1
+        except DifferentlyError as error:
+            print(f"differently: the start failed: {error.message}", file=sys.stderr)
+            return 1
+        except Interrupted:
+            say("stopping before the start was complete")
+            return 130
+        _greet(settings, keys, time.monotonic() - started)
+        code = plane.watch()
+        say("stopping")
+    say(f"stopped; state is kept in {settings.data_dir}")
+    return code
+
+
+def _only_one(settings: Settings, stack: contextlib.ExitStack) -> None:
+    """Hold the data directory for as long as this process lives."""
+    lock = private_files.Lock(settings.data_dir / "run.lock")
+    stack.callback(lock.close)
+    if lock.take():
+        _record(settings, None)
+        return
+    running = private_files.read_json(settings.data_dir / "run.json")
+    where = f"at {running['url']}" if running.get("url") else "and is still starting"
+    raise StartFailure(
+        f"Differently is already running {where} (pid {running.get('pid')}) with the data in {settings.data_dir}. "
+        "Use that one, stop it first, or set DIFFERENTLY_DATA_DIR and PORT for a second one."
+    )
+
+
+def _record(settings: Settings, url: str | None) -> None:
+    """For a second start to say where the first one is."""
+    private_files.write_json(settings.data_dir / "run.json", {"pid": os.getpid(), "url": url})
+
+
+class ControlPlane:
+    """What is started registers its end on the stack at once, so that no way out leaves anything behind."""
+
+    def __init__(self, settings: Settings, stop: StopRequest, stack: contextlib.ExitStack) -> None:
+        self._settings = settings
+        self._stop = stop
+        self._stack = stack
+        self._clock = SystemClock()
+        self._ids = SystemIds(self._clock)
+        self._emulator = Emulator(settings.data_dir, settings.emulator_python, self._ids, stop, say)
+
+    def start(self) -> Keys:
+        front = Front(self._settings.host, self._settings.port, self._clock, self._ids)
+        self._stack.callback(front.close)
+        self._stack.callback(self._emulator.stop)
+        endpoint = self._emulator.obtain()
+        tables = data_stack.obtain(endpoint, self._stop, say)
+        dispatcher = Dispatcher()
+        core = self._core(endpoint, tables, dispatcher)
+        peppers = installation.pepper(self._settings.data_dir, self._ids)
+        keys = installation.prepare(core, peppers, self._settings.data_dir, front.url, say)
+        released = release_claims(core)
+        if released:
+            say(f"taking up {released} sandboxes that the last run was working on")
+        self._stack.callback(dispatcher.stop)
+        dispatcher.start(core)
+        app = App(core, peppers)
+        functions = Functions(app.authorizer, lambda method, path: _target(app, method, path))
+        self._stack.callback(functions.close)
+        front.start(functions.answer)
+        self._stack.callback(front.stop)
+        return keys
+
+    def _core(self, endpoint: str, tables: Mapping[Table, str], dispatcher: Dispatcher) -> Core:
+        store = DynamoStore(
+            tables, region=data_stack.REGION, host=endpoint, clock=self._clock, connections_max=STORE_CONNECTIONS,
+            credentials=Credentials(data_stack.KEY_ID, data_stack.SECRET),
+        )  # fmt: skip
+        catalog = Catalog(store, self._clock)
+        backends = CachedBackends(lambda: catalog.installation().id, self._clock)
+        return Core(
+            store=store, clock=self._clock, ids=self._ids, nudges=dispatcher, catalog=catalog, backends=backends,
+            worker_name=self._ids.new("local"),
+        )  # fmt: skip
+
+    def watch(self) -> int:
+        """Wait for a signal, or for the emulator to die under us."""
+        while not self._stop.wait(WATCH_SECONDS):
+            if not self._emulator.alive():
+                print(
+                    "differently: the embedded AWS ended by itself; changes since its start are lost. "
+                    f"{self._settings.data_dir / 'emulator.log'} may say why.",
+                    file=sys.stderr,
+                )
+                return 1
+        return 0
+
+
+def _target(app: App, method: str, path: str) -> Target:
+    """The function that the API's own declaration names; what it does not know, control answers without a key."""
+    route = app.route(method, path)
+    if route is None:
+        return Target("control", app.control, public=True, timed=True)
+    handlers = {Group.CONTROL: app.control, Group.ADMIN: app.admin, Group.DATA: app.data}
+    return Target(
+        route.group.value, handlers[route.group], public=route.access is Access.PUBLIC,
+        timed=route.group is not Group.DATA,
+    )  # fmt: skip
+
+
+def _greet(settings: Settings, keys: Keys, seconds: float) -> None:
+    say(
+        f"""
+Differently is ready at {keys.url} ({seconds:.1f} s)
+
+  tenant key    {keys.tenant_key}
+  operator key  {keys.operator_key}
+  both are in   {settings.data_dir / "dev.json"}
+
+Make a sandbox:
+
+  curl -X POST -H 'Authorization: Bearer {keys.tenant_key}' {keys.url}/v1/sandboxes
+
+Sandboxes of the pool devhost run commands on this machine, without isolation. Ctrl-C stops; state is kept.
+"""
+    )

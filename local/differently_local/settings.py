@@ -1,0 +1,61 @@
+"""What `make run` is told, by environment variables. Everything has a default."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from .failure import StartFailure
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+class Settings(BaseModel):
+    """`PORT=0` takes any free port."""
+
+    model_config = ConfigDict(frozen=True)
+
+    host: Annotated[str, Field(alias="HOST")] = "127.0.0.1"
+    port: Annotated[int, Field(alias="PORT", ge=0, le=65535)] = 8080
+    data_dir: Annotated[Path, Field(alias="DIFFERENTLY_DATA_DIR")] = CHECKOUT / ".differently"
+    emulator_python: Annotated[Path, Field(alias="DIFFERENTLY_EMULATOR_PYTHON")] = (
+        CHECKOUT / ".venv-emulator" / "bin" / "python"
+    )
+    log_format: Annotated[Literal["text", "json"], Field(alias="LOG_FORMAT")] = "text"
+    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Field(alias="LOG_LEVEL")] = "INFO"
+
+    @field_validator("host")
+    @classmethod
+    def _loopback(cls, host: str) -> str:
+        address = "127.0.0.1" if host == "localhost" else host
+        try:
+            loopback = ipaddress.ip_address(address).is_loopback
+        except ValueError:
+            loopback = False
+        if not loopback:
+            raise ValueError(
+                "must be a loopback address such as 127.0.0.1: sandboxes run real commands on this machine without "
+                "any isolation, so nobody else may reach it"
+            )
+        return address
+
+    @field_validator("data_dir")
+    @classmethod
+    def _absolute(cls, path: Path) -> Path:
+        return path.resolve()
+
+
+def read(environ: Mapping[str, str]) -> Settings:
+    """Raises `StartFailure` naming the variable."""
+    names = {str(field.alias) for field in Settings.model_fields.values()}
+    given = {name: value for name, value in environ.items() if name in names and value != ""}
+    try:
+        return Settings.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+    name = str(first["loc"][0])
+    raise StartFailure(f"{name}={given[name]}: {first['msg'].removeprefix('Value error, ')}.")
