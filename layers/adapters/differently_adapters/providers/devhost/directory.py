@@ -78,8 +78,10 @@ class SandboxDirectory:
         """What the directory says of itself; None when it is gone."""
         try:
             return Meta.model_validate_json((self.path / "meta.json").read_bytes())
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return None
+        except OSError as error:  # not proof that it is gone
+            raise ProviderUnavailable(f"The sandbox's directory cannot be read ({error.strerror}).") from None
         except ValidationError:
             raise ProviderUnavailable(f"The directory of sandbox {self.path.name} does not say whose it is.") from None
 

@@ -27,6 +27,7 @@ Guard = Callable[[], AbstractContextManager[None]]
 _PART: Final = ".differently-part-"
 _REFUSALS: Final = {
     errno.EISDIR: "is a directory",
+    errno.EEXIST: "goes through something that is not a directory",
     errno.ENOTDIR: "goes through something that is not a directory",
     errno.ENAMETOOLONG: "has a name that is too long",
     errno.ELOOP: "goes through a loop of links",

@@ -1,0 +1,118 @@
+"""What an adapter says of itself, and that it is so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from differently_core.contract import (
+    PROTOCOL_VERSION,
+    Adapter,
+    Operation,
+    Owner,
+    Target,
+    Unsupported,
+    supports,
+    validate,
+)
+from differently_core.errors import BackendError, DifferentlyError, ProviderUnavailable, UnsupportedOperation
+from differently_core.model import features
+
+from .backend import BackendUnderTest
+from .calls import ON_TARGET, on_pool
+from .fixtures import Make, SuiteFixtures
+
+CANARY = "canary-7d1f0c"
+
+
+class DeclarationTests(SuiteFixtures):
+    def test_the_declaration_is_complete_and_matches_the_class(self, adapter: Adapter) -> None:
+        validate(type(adapter))
+        assert adapter.kind == self.kind
+        assert adapter.info().kind == self.kind
+
+    def test_info_needs_no_backend(self, adapter: Adapter, backend: BackendUnderTest) -> None:
+        backend.go_down()
+        info = adapter.info()
+        assert info.protocol == PROTOCOL_VERSION
+        assert info.settles_seconds >= 0
+        assert info.isolation
+
+    def test_features_are_known_and_match_the_operations(self, adapter: Adapter) -> None:
+        told = adapter.capabilities().features
+        assert told <= features.KNOWN
+        assert features.EXEC in told
+        assert (features.EXEC_STREAM in told) <= supports(adapter, Operation.EXEC_STREAM)
+        assert (features.FILES in told) <= supports(adapter, Operation.FILE_READ)
+
+    def test_capacity_is_told_in_full_or_as_unbounded(self, adapter: Adapter) -> None:
+        room = adapter.capacity()
+        assert room.free_cpu_millis >= room.largest_free_cpu_millis >= 0
+        assert room.free_memory_mib >= room.largest_free_memory_mib >= 0
+
+    @pytest.mark.parametrize("operation", list(Operation))
+    def test_an_unsupported_operation_is_refused_before_any_io(
+        self, adapter: Adapter, backend: BackendUnderTest, owner: Owner, operation: Operation
+    ) -> None:
+        support = adapter.operations[operation]
+        if not isinstance(support, Unsupported):
+            pytest.skip(f"{adapter.kind} declares {operation} supported")
+        backend.go_down()
+        with pytest.raises(UnsupportedOperation) as refused:
+            ON_TARGET[operation](adapter, Target(owner, "anything"))
+        assert refused.value.details["operation"] == operation
+        assert refused.value.details["adapter"] == self.kind
+        assert refused.value.details["reason"] == support.reason
+
+    def test_health_follows_the_backend(self, adapter: Adapter, backend: BackendUnderTest) -> None:
+        adapter.health()
+        backend.go_down()
+        with pytest.raises(ProviderUnavailable):
+            adapter.health()
+        backend.come_up()
+        adapter.health()
+
+    def test_an_outage_is_the_backends_fault_in_every_lifecycle_call(
+        self, adapter: Adapter, backend: BackendUnderTest, owner: Owner, make: Make
+    ) -> None:
+        backend.go_down()
+        target = Target(owner)
+        for call in (
+            lambda: adapter.create(make(owner), 5.0),
+            lambda: adapter.list(owner.installation),
+            lambda: adapter.get(target),
+        ):
+            with pytest.raises(BackendError):
+                call()
+
+    def test_no_error_tells_a_credential_or_a_value_of_the_environment(
+        self, adapter: Adapter, backend: BackendUnderTest, owner: Owner, make: Make
+    ) -> None:
+        request = make(owner, {"SECRET": CANARY})
+        assert CANARY not in repr(request)
+        backend.go_down()
+        calls = [partial(call, adapter) for call in on_pool(request).values()]
+        calls += [partial(call, adapter, Target(owner, "missing")) for call in ON_TARGET.values()]
+        told = "\n".join(_everything_told(error) for error in map(_error_of, calls) if error is not None)
+        assert told
+        for secret in (CANARY, *self.secrets):
+            assert secret not in told
+
+
+def _error_of(call: Callable[[], object]) -> DifferentlyError | None:
+    try:
+        call()
+    except DifferentlyError as error:
+        return error
+    return None
+
+
+def _everything_told(error: BaseException) -> str:
+    seen: list[str] = []
+    link: BaseException | None = error
+    while link is not None:
+        seen.append(f"{link!r} {getattr(link, 'details', '')}")
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return "\n".join(seen)

@@ -1,0 +1,138 @@
+"""The fake under the suite that it stands in for, with a real shell behind its commands."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from differently_adapters.providers.fake import FakeAdapter, FakeBackend, FakeInstance, Late, LoseAnswer, Refuse
+from differently_adapters.providers.fake.backend import FakeFile
+from differently_adapters.testing import AdapterConformance, HostShell
+from differently_core.contract import Adapter, CommandResult, ExecEvent, Operation, Owner, Target
+from differently_core.model.exec import ExecRequest
+from differently_core.runtime.clock import SystemClock, VirtualClock
+
+SETTLES_SECONDS = 30.0
+COMMAND_SECONDS_MAX = 1.5
+OUTPUT_BYTES_MAX = 32 * 1024 * 1024
+
+
+class ShellBackend(FakeBackend):
+    """A fake backend whose commands really run, in a directory that is brought in line with the instance's files.
+
+    Commands run in real time and the backend lives in virtual time: one that is still running after a moment counts
+    as one that would run for ever.
+    """
+
+    def __init__(self, root: Path, *, idempotent_create: bool = True) -> None:
+        super().__init__(
+            VirtualClock(), idempotent_create=idempotent_create, settles_seconds=SETTLES_SECONDS,
+            exec_function=self._run, stream_function=self._stream,
+        )  # fmt: skip
+        self._shell = HostShell(root, SystemClock(), COMMAND_SECONDS_MAX)
+        self._patient = replace(self._shell, seconds_max=60.0)
+
+    def _run(self, instance: FakeInstance, request: ExecRequest) -> CommandResult:
+        home = self._shell.home(instance.ref)
+        forever = CommandResult(0, b"", b"", duration_ms=10**9)
+        if re.fullmatch("sleep [0-9]+", request.command or ""):
+            return forever
+        with self.lock:
+            _to_disk(instance, home)
+        result = self._shell.run(instance.ref, instance.env, request, OUTPUT_BYTES_MAX)
+        with self.lock:
+            _from_disk(instance, home)
+        return replace(result, duration_ms=forever.duration_ms) if result.timed_out else result
+
+    def _stream(self, instance: FakeInstance, request: ExecRequest, quiet_seconds: float) -> Iterator[ExecEvent]:
+        with self.lock:
+            _to_disk(instance, self._shell.home(instance.ref))
+        return self._patient.stream(instance.ref, instance.env, request, quiet_seconds)
+
+
+def _to_disk(instance: FakeInstance, home: Path) -> None:
+    for folder in sorted(instance.folders):
+        (home / folder).mkdir(parents=True, exist_ok=True)
+    for name, file in instance.files.items():
+        (home / name).write_bytes(file.data)
+
+
+def _from_disk(instance: FakeInstance, home: Path) -> None:
+    for path in home.rglob("*"):
+        name = str(path.relative_to(home))
+        if path.is_dir():
+            instance.folders.add(name)
+        else:
+            instance.files[name] = FakeFile(path.read_bytes(), SystemClock().now())
+
+
+class FakeUnderTest:
+    def __init__(self, cloud: FakeBackend) -> None:
+        self.cloud = cloud
+
+    def count(self) -> int:
+        return len(self.cloud.instances())
+
+    def lose_answer(self, operation: Operation) -> None:
+        self.cloud.expect(operation, LoseAnswer())
+
+    def delay_create(self) -> None:
+        self.cloud.expect(Operation.CREATE, Late(SETTLES_SECONDS / 2))
+
+    def settle(self) -> None:
+        self.cloud.clock.sleep(SETTLES_SECONDS)
+
+    @contextlib.contextmanager
+    def losing_completions(self) -> Iterator[None]:
+        self.cloud.plan = lambda _: LoseAnswer()
+        yield
+        self.cloud.plan = None
+
+    def plant_foreign(self, ours: Owner, theirs: Owner) -> Target:
+        return Target(ours, self.cloud.plant(theirs).ref)
+
+    def break_list(self) -> None:
+        self.cloud.expect(Operation.LIST, Refuse())
+
+    def go_down(self) -> None:
+        self.cloud.up = False
+
+    def come_up(self) -> None:
+        self.cloud.up = True
+
+
+class TestFake(AdapterConformance):
+    kind = "fake"
+    idempotent_create = True
+
+    @pytest.fixture
+    def backend(self, tmp_path: Path) -> FakeUnderTest:
+        return FakeUnderTest(ShellBackend(tmp_path, idempotent_create=self.idempotent_create))
+
+    @pytest.fixture
+    def adapter(self, backend: FakeUnderTest) -> Adapter:
+        return FakeAdapter.over(backend.cloud)
+
+    @pytest.fixture
+    def restarted(self, backend: FakeUnderTest) -> Adapter:
+        return FakeAdapter.over(backend.cloud)
+
+    @pytest.fixture
+    def pause(self, backend: FakeUnderTest) -> Callable[[], None]:
+        def pause() -> None:
+            backend.cloud.clock.sleep(0.1)
+            threading.Event().wait(0.002)  # and a moment of real time, for processes that are really ending
+
+        return pause
+
+
+class TestFakeThatCreatesTwice(TestFake):
+    """Most clouds: a create repeated under one sandbox id makes a second instance."""
+
+    idempotent_create = False
