@@ -28,6 +28,7 @@ run: run-env ## Run the control plane on this machine (PORT=8080 chooses the por
 
 .PHONY: test
 test: dev-env ## Run the tests (T=tests/unit for a part, A=-x for more arguments)
+	@for part in $(T); do [ -e "$${part%%::*}" ] || { echo "there is no $$part" >&2; exit 1; }; done
 	@.venv/bin/pytest -n 2 --dist worksteal $(T) $(A)
 
 .PHONY: fmt
@@ -59,11 +60,11 @@ template: dev-env ## Rewrite the template that `make run` gives its embedded AWS
 
 .PHONY: docs
 docs: dev-env ## Run every command and snippet of the documentation
-	@.venv/bin/pytest -n 2 --dist worksteal tests/docs
+	@$(MAKE) test T=tests/docs
 
 .PHONY: sim
 sim: dev-env ## Run the simulation of the control plane under faults
-	@.venv/bin/pytest -n 2 --dist worksteal tests/simulation $(A)
+	@$(MAKE) test T=tests/simulation
 
 .PHONY: lock
 lock: ## Write the locks anew (UPGRADE=1 takes the newest releases)
