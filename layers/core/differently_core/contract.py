@@ -206,9 +206,13 @@ class Quiet:
 
 @dataclass(frozen=True)
 class Exit:
+    """`*_dropped_bytes`: output that was cut on the way because it was over a bound."""
+
     exit_code: int
     duration_ms: int
     timed_out: bool = False
+    stdout_dropped_bytes: int = 0
+    stderr_dropped_bytes: int = 0
 
 
 ExecEvent = Output | Quiet | Exit

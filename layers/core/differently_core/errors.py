@@ -2,7 +2,8 @@
 
     DifferentlyError
     ├── InvalidRequest            the request can never succeed as written
-    │   └── PayloadTooLarge       a body, file or output is over its limit
+    │   ├── PayloadTooLarge       a body, file or output is over its limit
+    │   └── MethodNotAllowed      the path exists, without this method
     ├── Unauthenticated           no key, or a key that is not valid
     ├── Forbidden                 a valid key without the scope
     ├── NotFound                  absent, or another tenant's
@@ -66,6 +67,7 @@ def _reaction(
 REACTIONS: Mapping[str, Reaction] = {
     "invalid_request": _reaction(400, "no", "invalid_request", "The request can never succeed as written."),
     "payload_too_large": _reaction(413, "no", "payload_too_large", "A body, file or output is over its limit."),
+    "method_not_allowed": _reaction(405, "no", "method_not_allowed", "This path does not have that method."),
     "unauthenticated": _reaction(401, "no", "unauthenticated", "The API key is missing or not valid."),
     "forbidden": _reaction(403, "no", "forbidden", "The API key is valid but lacks the scope."),
     "not_found": _reaction(404, "no", "not_found", "It does not exist, or is not yours."),
@@ -116,6 +118,10 @@ class InvalidRequest(DifferentlyError):
 
 class PayloadTooLarge(InvalidRequest):
     code = "payload_too_large"
+
+
+class MethodNotAllowed(InvalidRequest):
+    code = "method_not_allowed"
 
 
 class Unauthenticated(DifferentlyError):

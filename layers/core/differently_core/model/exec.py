@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from .record import Wire
 
@@ -41,6 +41,8 @@ class ExecRequest(Wire):
 
     No `stdin` means closed input. The timeout kills the process group and gives exit code 124.
     """
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["command"]}, {"required": ["args"]}]})
 
     command: Annotated[str, Field(min_length=1, max_length=131_072, pattern=r"^[^\x00]*$")] | None = None
     args: (

@@ -16,6 +16,7 @@ from ..errors import (
 from ..model.idempotency import IdempotencyRow
 from ..model.queue import QueueRow
 from ..model.quota import Counter, Limits, Scope
+from ..model.record import Record
 from ..model.resources import Resources, Size
 from ..model.sandbox import PoolRejection, Reason, Reservation, Sandbox, SandboxEnv, Status
 from ..policy.placement import Decision, Wish, place
@@ -32,6 +33,7 @@ IDEMPOTENCY_KEY_MAX = 255
 class Created:
     """`body` is the JSON of the answer: of this call, or of the first one when `replayed`."""
 
+    sandbox: SandboxId
     body: str
     replayed: bool
 
@@ -50,7 +52,34 @@ def create(core: Core, caller: Caller, request: CreateSandbox, key: str | None =
 
     Raises `InvalidRequest`, `LimitExceeded`, `NoEligiblePool`, `UnsupportedCapability`, `IdempotencyConflict`, and
     with `queueTimeoutSeconds: 0` also `QuotaExceeded` or `InsufficientCapacity`; `QueueFull` when the backlog is full.
+    A key that names a live sandbox is answered with it, even when nothing new could be created any more.
     """
+    try:
+        return _create(core, caller, request, key)
+    except _REFUSALS:
+        replayed = _live(core, caller, request, key)
+        if replayed is None:
+            raise
+        return replayed
+
+
+_REFUSALS = (LimitExceeded, NoEligiblePool, UnsupportedCapability, QuotaExceeded, InsufficientCapacity)
+
+
+def _live(core: Core, caller: Caller, request: CreateSandbox, key: str | None) -> Created | None:
+    """What the key names already; one more round trip, only for a create that would be refused."""
+    if key is None:
+        return None
+    same_row = SandboxId(core.ids.new("sbx", _randomness(core, _project(core, caller, request), key)))
+    row = core.store.get(IdempotencyRow, IdempotencyRow.key_of(same_row))
+    return _replay(row, request.digest()) if row is not None else None
+
+
+def _randomness(core: Core, project: ProjectId, key: str) -> bytes:
+    return keyed_bytes(core.catalog.installation().id_salt.encode(), project, key)
+
+
+def _create(core: Core, caller: Caller, request: CreateSandbox, key: str | None) -> Created:
     draft = _draft(core, caller, request, key)
     sandbox = draft.sandbox
     decision = place(
@@ -81,9 +110,9 @@ def _try_quietly(core: Core, caller: Caller, draft: _Draft, admitted: Sandbox) -
         outcome = core.store.transact(actions)
         if isinstance(outcome, Committed):
             core.nudges.worker(admitted.id)
-            return Created(body, replayed=False)
+            return Created(admitted.id, body, replayed=False)
         if "idempotency" in outcome.failed:
-            return _replay(outcome, draft.digest)
+            return _replay(outcome.failed["idempotency"], draft.digest)
         refusal = outcome
         if outcome.failed:
             break
@@ -117,10 +146,10 @@ def _enqueue(core: Core, caller: Caller, draft: _Draft, decision: Decision, refu
     outcome = core.commit([*_own_rows(core, caller, draft, queued, body), Put(row, (Absent(),), "queue")])
     if isinstance(outcome, Refused):
         if "idempotency" in outcome.failed:
-            return _replay(outcome, draft.digest)
+            return _replay(outcome.failed["idempotency"], draft.digest)
         raise Internal("A new sandbox met rows of another one; repeat the call.", failed=sorted(outcome.failed))
     core.nudges.dispatch()
-    return Created(body, replayed=False)
+    return Created(queued.id, body, replayed=False)
 
 
 def queue_row(sandbox: Sandbox) -> QueueRow:
@@ -145,8 +174,7 @@ def _own_rows(core: Core, caller: Caller, draft: _Draft, sandbox: Sandbox, body:
     return actions
 
 
-def _replay(outcome: Refused, digest: str) -> Created:
-    row = outcome.failed["idempotency"]
+def _replay(row: Record | None, digest: str) -> Created:
     if not isinstance(row, IdempotencyRow):
         raise Internal("The idempotency row changed while it was read; repeat the call.")
     if row.digest != digest:
@@ -155,7 +183,7 @@ def _replay(outcome: Refused, digest: str) -> Created:
             "Use a new key, or repeat the first body.",
             sandboxId=row.sandbox,
         )
-    return Created(row.accepted, replayed=True)
+    return Created(row.sandbox, row.accepted, replayed=True)
 
 
 def _admitted(core: Core, sandbox: Sandbox, pool: str) -> Sandbox:
@@ -173,9 +201,8 @@ def _draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None) 
     ttl = request.ttl_seconds or core.tuning.ttl_seconds_default
     _check_limits("organization", core.catalog.org(org).limits, size, ttl)
     _check_limits("project", core.catalog.project(org, project).limits, size, ttl)
-    salt = core.catalog.installation().id_salt.encode()
     digest = request.digest()
-    randomness = keyed_bytes(salt, project, key) if key is not None else None
+    randomness = _randomness(core, project, key) if key is not None else None
     sandbox = Sandbox(
         id=SandboxId(core.ids.new("sbx", randomness)), org=org, project=project, status=Status.QUEUED,
         template=request.template, image=request.image, size=size, labels=dict(request.labels),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ..contract import (
-    Adapter, CommandResult, ExecEvent, FileContent, JobOutput, Operation, Output, Target, supports, unsupported,
+    Adapter, CommandResult, ExecEvent, FileContent, JobOutput, Operation, Output, Quiet, Target, supports, unsupported,
 )  # fmt: skip
 from ..contract import Exit as CommandExit
 from ..errors import ExecUnconfirmed, InvalidRequest
@@ -18,6 +18,7 @@ from ..model.exec import (
     EXEC_SECONDS_MAX_BUFFERED, EXEC_SECONDS_MAX_STREAMED, OUTPUT_BYTES_MAX, ExecRequest, FileInfo, Job, Stream,
 )  # fmt: skip
 from ..model.sandbox import Sandbox
+from ..runtime.waiting import Beat, beating
 from .core import Caller, Core
 from .sandboxes import running, touch
 from .worker import adapter_of, calling
@@ -80,12 +81,26 @@ def _check_seconds(request: ExecRequest, limit: int, what: str) -> None:
 
 
 def _buffered(place: Place, request: ExecRequest) -> Iterator[ExecEvent]:
-    result = calling(place.adapter, lambda: place.adapter.exec(place.target, request, OUTPUT_BYTES_MAX))
+    """The call may block for as long as the command runs, so it runs beside us while we keep the connection alive."""
+    ending = beating(
+        lambda: calling(place.adapter, lambda: place.adapter.exec(place.target, request, OUTPUT_BYTES_MAX)),
+        KEEP_ALIVE_SECONDS,
+    )
+    result: CommandResult | None = None
+    for news in ending:
+        if isinstance(news, Beat):
+            yield Quiet()
+        else:
+            result = news
+    assert result is not None
     if result.stdout:
         yield Output("stdout", result.stdout)
     if result.stderr:
         yield Output("stderr", result.stderr)
-    yield CommandExit(result.exit_code, result.duration_ms, result.timed_out)
+    yield CommandExit(
+        result.exit_code, result.duration_ms, result.timed_out, result.stdout_dropped_bytes,
+        result.stderr_dropped_bytes,
+    )  # fmt: skip
 
 
 def _whole(place: Place, request: ExecRequest) -> Iterator[ExecEvent]:
@@ -93,15 +108,20 @@ def _whole(place: Place, request: ExecRequest) -> Iterator[ExecEvent]:
     events = calling(
         place.adapter, lambda: place.adapter.exec_stream(place.target, request, KEEP_ALIVE_SECONDS)
     )
-    while True:
-        event = calling(place.adapter, lambda: next(events, None))
-        if event is None:
-            raise ExecUnconfirmed(
-                "The backend closed the stream before the command's end was seen. The command may still run."
-            )
-        yield event
-        if isinstance(event, CommandExit):
-            return
+    try:
+        while True:
+            event = calling(place.adapter, lambda: next(events, None))
+            if event is None:
+                raise ExecUnconfirmed(
+                    "The backend closed the stream before the command's end was seen. The command may still run."
+                )
+            yield event
+            if isinstance(event, CommandExit):
+                return
+    finally:
+        leave = getattr(events, "close", None)
+        if leave is not None:
+            leave()
 
 
 def start_job(core: Core, caller: Caller, sandbox: str, request: ExecRequest, job: str | None) -> Job:

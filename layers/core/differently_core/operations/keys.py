@@ -99,6 +99,18 @@ def prove(core: Core, peppers: Peppers, text: str) -> ApiKey:
     genuine = hmac.compare_digest(peppers.digest(secret, key.pepper if key is not None else None), expected)
     if key is None or not genuine:
         raise Unauthenticated("The API key is not valid. Send it as `Authorization: Bearer dk_…`.")
+    return _in_force(core, key)
+
+
+def usable(core: Core, key: KeyId) -> ApiKey:
+    """A key that was proved a moment ago, as it stands now; for calls that a revoked key must not make any more."""
+    found = core.store.get(ApiKey, ApiKey.key_of(key))
+    if found is None:
+        raise Unauthenticated("This API key does not exist any more; use another one.", keyId=key)
+    return _in_force(core, found)
+
+
+def _in_force(core: Core, key: ApiKey) -> ApiKey:
     if key.revoked_at is not None:
         raise Unauthenticated("This API key was revoked; use another one.", keyId=key.id)
     if key.expires_at is not None and key.expires_at <= core.clock.now():

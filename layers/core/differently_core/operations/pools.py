@@ -11,8 +11,9 @@ from ..model.pool import Pool, PoolState, PoolView
 from ..model.quota import Counter, Scope
 from ..model.resources import UNLIMITED, Size
 from ..model.tenancy import OPERATOR_ORG
+from ..policy.placement import Candidate, permitted
 from ..store.ports import (
-    Absent, Action, Check, Committed, Delete, Equals, Present, Put, Refused,
+    ACTIONS_MAX, Absent, Action, Check, Committed, Delete, Equals, Present, Put, Refused,
     StoreThrottled, Update,
 )  # fmt: skip
 from .core import Caller, Core
@@ -59,6 +60,28 @@ def detail(core: Core, name: str) -> PoolDetail:
         view if isinstance(view, PoolView) else None,
         counter if isinstance(counter, Counter) else None,
     )
+
+
+def list_pools(core: Core, after: str | None, limit: int) -> tuple[list[PoolDetail], str | None]:
+    """By name, as stored; two round trips."""
+    table, pk, _ = Pool.key_of("")
+    page = core.store.query(table, pk, after=after, limit=min(limit, ACTIONS_MAX // 2))
+    found = [row for row in page.rows if isinstance(row, Pool)]
+    views = [(PoolView, PoolView.key_of(pool.name)) for pool in found]
+    counters = [(Counter, Counter.key_of(Scope.POOL, pool.name)) for pool in found]
+    rows = core.store.batch_get([*views, *counters]) if found else []
+    seen = {row.name: row for row in rows if isinstance(row, PoolView)}
+    counted = {row.name: row for row in rows if isinstance(row, Counter)}
+    return [PoolDetail(pool, seen.get(pool.name), counted.get(pool.name)) for pool in found], page.next
+
+
+def visible(core: Core, caller: Caller) -> list[Candidate]:
+    """The pools a caller may know of: an operator every one, a tenant those that its policies allow; warm, no trip."""
+    candidates = sorted(core.catalog.pools().candidates(), key=lambda entry: entry.pool.name)
+    if caller.operator or caller.org is None or caller.project is None:
+        return candidates if caller.operator else []
+    rules = core.catalog.rules(caller.org, caller.project)
+    return [entry for entry in candidates if permitted(entry, rules)]
 
 
 def set_state(core: Core, caller: Caller, name: str, state: PoolState) -> PoolDetail:

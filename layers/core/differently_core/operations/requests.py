@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -73,8 +74,9 @@ class CreateSandbox(Wire):
     priority: Annotated[int, Field(ge=PRIORITY_MIN, le=PRIORITY_MAX)] = 0
 
     def digest(self) -> str:
-        """Same request, same digest, however its JSON was written."""
-        return hashlib.sha256(self.model_dump_json(exclude={"project_id"}).encode()).hexdigest()
+        """Same request, same digest, however its JSON was written: order and spelled-out defaults do not count."""
+        asked = self.model_dump(mode="json", exclude={"project_id"}, exclude_defaults=True)
+        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
     def __repr__(self) -> str:
         return f"CreateSandbox(template={self.template!r}, <env withheld>)"

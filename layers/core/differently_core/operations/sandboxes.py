@@ -5,10 +5,6 @@ Another tenant's sandbox is not found, whatever is asked of it.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,6 +17,7 @@ from ..model.sandbox import GONE, LIVE, Reason, Sandbox, Status, list_index
 from ..runtime.ids import ProjectId, SandboxId, is_id
 from ..store.ports import Absent, AnyOf, Committed, Delete, Equals, OneOf, Put, Refused, StoreThrottled, Update
 from .core import Caller, Core
+from .cursors import seal, unseal
 from .requests import Deletion, SandboxView, UpdateSandbox
 
 LIST_LIMIT_DEFAULT = 50
@@ -89,10 +86,10 @@ class ListQuery:
             return False
         return all(sandbox.labels.get(key) == value for key, value in (self.labels or {}).items())
 
-    def digest(self, project: str) -> str:
-        """Ties a cursor to the list it came from."""
-        parts = [project, sorted(self.statuses), sorted((self.labels or {}).items()), self.ended]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    def bound_to(self, project: str) -> tuple[object, ...]:
+        """What a cursor of this list belongs to."""
+        labels = sorted((self.labels or {}).items())
+        return ("sandboxes", project, sorted(self.statuses), labels, self.ended)
 
 
 @dataclass(frozen=True)
@@ -140,29 +137,14 @@ def _list_project(core: Core, caller: Caller, query: ListQuery) -> ProjectId:
     return ProjectId(query.project)
 
 
-def _sign(core: Core, text: str) -> str:
-    key = core.catalog.installation().id_salt.encode()
-    return hmac.new(key, b"cursor:" + text.encode(), hashlib.sha256).hexdigest()[:24]
-
-
 def _cursor(core: Core, query: ListQuery, project: str, position: int, after: str | None) -> str:
-    text = f"{query.digest(project)}.{position}.{after or ''}"
-    return base64.urlsafe_b64encode(f"{text}.{_sign(core, text)}".encode()).decode().rstrip("=")
+    return seal(core, query.bound_to(project), f"{position}.{after or ''}")
 
 
 def _open_cursor(core: Core, query: ListQuery, project: str) -> tuple[int, str | None]:
     if query.cursor is None:
         return 0, None
-    try:
-        text = base64.urlsafe_b64decode(query.cursor + "=" * (-len(query.cursor) % 4)).decode()
-        digest, position, after, signature = text.split(".")
-        genuine = hmac.compare_digest(signature, _sign(core, f"{digest}.{position}.{after}"))
-    except (ValueError, UnicodeError):
-        genuine = False
-    if not genuine or digest != query.digest(project):
-        raise InvalidRequest(
-            "cursor does not belong to this list; send the nextCursor of a page with the same filters.", field="cursor"
-        )
+    position, _, after = unseal(core, query.bound_to(project), query.cursor).partition(".")
     return int(position), after or None
 
 

@@ -124,6 +124,12 @@ def external_not_allowed(wish: Wish, candidate: Candidate, rules: Rules, templat
     return None if named and all(named) else _never("external_not_allowed")
 
 
+def permitted(candidate: Candidate, rules: Rules) -> bool:
+    """Whether policy lets this tenant know of a pool at all."""
+    anything = Wish("", Size(), "")
+    return all(rule(anything, candidate, rules, None) is None for rule in (denied_by_policy, external_not_allowed))
+
+
 def template_unavailable(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
     if template is not None and template.images and candidate.pool.name not in template.images:
         return _never("template_unavailable", wish.template)
