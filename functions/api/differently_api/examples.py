@@ -1,0 +1,64 @@
+"""Examples for the OpenAPI document and the written reference; a test holds each to its model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from differently_core.model.exec import ExecRequest, ExecResult, FileInfo, Job
+from differently_core.operations.requests import CreateSandbox, Deletion, SandboxView, UpdateSandbox
+
+from .routes.jobs import JobOutputView, StartJob
+from .routes.keys import CreateKey, NewKeyView
+from .routes.pools import CreatePool
+from .routes.tenancy import CreateOrg, CreateProject, Quota
+
+SANDBOX = "sbx_01JBM2ZQ5KD3V9T7C8R1X4W6YA"
+ORG = "org_01JBM2Y0G4S8N6P2Q7T3V5X9ZB"
+PROJECT = "proj_01JBM2YB7H1K3M5R9S2W4Y6ZCD"
+KEY = "key_01JBM2YPQ8A2C4E6G1J3K5M7NP"
+AT = "2026-11-02T09:30:00Z"
+LATER = "2026-11-02T10:30:00Z"
+
+PATH_EXAMPLES: Mapping[str, str] = {
+    "id": SANDBOX, "job": "build-7", "org": ORG, "project": PROJECT, "key": KEY, "name": "eks-main",
+}  # fmt: skip
+
+EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
+    CreateSandbox: {
+        "template": "default",
+        "resources": {"cpu": 2, "memoryMiB": 4096, "diskGiB": 10},
+        "env": {"CI": "true"},
+        "labels": {"run": "build-7"},
+        "ttlSeconds": 3600,
+    },
+    UpdateSandbox: {"ttlSeconds": 7200},
+    SandboxView: {
+        "id": SANDBOX, "org": ORG, "project": PROJECT, "status": "running", "template": "default",
+        "resources": {"cpu": 2, "memoryMiB": 4096, "diskGiB": 10}, "labels": {"run": "build-7"}, "pool": "eks-main",
+        "ttlSeconds": 3600, "attempts": 1, "createdAt": AT, "createdBy": KEY, "startedAt": AT, "expiresAt": LATER,
+    },
+    Deletion: {"id": SANDBOX, "status": "terminating", "requestedAt": AT},
+    ExecRequest: {"command": "echo $((6 * 7)); date >&2", "timeoutSeconds": 30},
+    ExecResult: {
+        "exitCode": 0, "stdout": "42\n", "stderr": "Mon Nov  2 09:30:00 UTC 2026\n", "durationMs": 12,
+        "truncated": False, "stdoutDroppedBytes": 0, "stderrDroppedBytes": 0, "timedOut": False, "encoding": "utf-8",
+    },
+    StartJob: {"id": "build-7", "command": "make all", "timeoutSeconds": 3600},
+    Job: {"id": "build-7", "state": "running", "startedAt": AT, "stdoutBytes": 1024, "stderrBytes": 0},
+    JobOutputView: {"data": "cc -o main main.c\n", "next": 18, "ended": False},
+    FileInfo: {
+        "name": "a.txt", "path": "out/a.txt", "size": 5, "isDir": False, "mode": "0644", "modifiedAt": AT,
+    },
+    CreateOrg: {"name": "Research", "weight": 1, "quota": {"maxConcurrent": 200}},
+    CreateProject: {"name": "Agents"},
+    Quota: {"maxConcurrent": 50, "maxCPU": 100, "maxMemoryMiB": 204800, "maxTTLSeconds": 86400},
+    CreateKey: {"name": "agents in staging", "scope": "tenant", "projectId": PROJECT},
+    NewKeyView: {
+        "id": KEY, "name": "agents in staging", "scope": "tenant", "org": ORG, "project": PROJECT, "createdAt": AT,
+        "createdBy": KEY, "token": "dk_01JBM2YPQ8A2C4E6G1J3K5M7NP_…",
+    },
+    CreatePool: {"name": "local", "adapter": "devhost", "maxConcurrency": 10, "config": {"root": "/var/sandboxes"}},
+}  # fmt: skip

@@ -1,0 +1,15 @@
+"""Every route of the API, by resource."""
+
+from __future__ import annotations
+
+from ..route import AnyRoute
+from .commands import ROUTES as COMMANDS
+from .files import ROUTES as FILES
+from .jobs import ROUTES as JOBS
+from .keys import ROUTES as KEYS
+from .pools import ROUTES as POOLS
+from .sandboxes import ROUTES as SANDBOXES
+from .service import ROUTES as SERVICE
+from .tenancy import ROUTES as TENANCY
+
+ROUTES: tuple[AnyRoute, ...] = (*SERVICE, *SANDBOXES, *COMMANDS, *JOBS, *FILES, *TENANCY, *KEYS, *POOLS)

@@ -1,0 +1,87 @@
+"""Commands: run one and answer with its result, or stream its output as it is written."""
+
+from __future__ import annotations
+
+from differently_core.contract import CommandResult
+from differently_core.errors import (
+    ExecUnconfirmed,
+    InvalidState,
+    PayloadTooLarge,
+    ProviderUnavailable,
+    UnsupportedOperation,
+)
+from differently_core.model.exec import Encoding, ExecRequest, ExecResult
+from differently_core.model.record import Wire
+from differently_core.operations import execution
+
+from ..failures import JSON, ErrorBody
+from ..route import Access, Answer, Call, Group, Method, Route
+from ..streams import command_lines, decoder, first_then
+
+NDJSON = "application/x-ndjson"
+RUNNING_ERRORS = (InvalidState, UnsupportedOperation, ProviderUnavailable)
+"""What every call into a running sandbox can meet."""
+
+
+class ExecQuery(Wire):
+    stream: bool = False
+    """Same as `Accept: application/x-ndjson`."""
+
+
+class OutputLine(Wire):
+    """One piece of output. With `encoding: base64` each `data` is whole base64 of its own."""
+
+    stream: str
+    data: str
+
+
+class EndLine(Wire):
+    """The last line of a command whose end was seen."""
+
+    exit_code: int
+    duration_ms: int
+    timed_out: bool
+    truncated: bool
+    stdout_dropped_bytes: int
+    stderr_dropped_bytes: int
+
+
+LINES: tuple[type[Wire], ...] = (OutputLine, EndLine, ErrorBody)
+"""What the lines of a stream can be; exactly one of the last two ends it."""
+
+
+def exec_command(call: Call[ExecRequest, ExecQuery]) -> Answer:
+    sandbox, request = call.params["id"], call.body
+    if call.query.stream or NDJSON in call.request.headers.get("accept", ""):
+        events = first_then(execution.stream(call.core, call.caller, sandbox, request))
+        return Answer(200, command_lines(events, request.encoding, call.request.id), {"Content-Type": NDJSON})
+    result = execution.run(call.core, call.caller, sandbox, request)
+    body = result_of(result, request.encoding).model_dump_json(by_alias=True)
+    return Answer(200, body, {"Content-Type": JSON}, {"truncated": bool(result.stdout_dropped_bytes)})
+
+
+def result_of(result: CommandResult, encoding: Encoding) -> ExecResult:
+    return ExecResult(
+        exit_code=result.exit_code,
+        stdout=decoder(encoding).text(result.stdout, final=True),
+        stderr=decoder(encoding).text(result.stderr, final=True),
+        duration_ms=result.duration_ms,
+        truncated=bool(result.stdout_dropped_bytes or result.stderr_dropped_bytes),
+        stdout_dropped_bytes=result.stdout_dropped_bytes,
+        stderr_dropped_bytes=result.stderr_dropped_bytes,
+        timed_out=result.timed_out,
+        encoding=encoding,
+    )
+
+
+ROUTES = (
+    Route(
+        Method.POST, "/v1/sandboxes/{id}/exec", Group.DATA, Access.TENANT, exec_command,
+        "Run a command", ExecRequest, ExecQuery, ExecResult, media=NDJSON,
+        errors=(*RUNNING_ERRORS, ExecUnconfirmed, PayloadTooLarge),
+        description="Answers when the command has ended, within 240 seconds. With `stream=true` the answer is one JSON "
+        "object a line as output is written, for up to 870 seconds: lines with `stream` and `data`, an empty line at "
+        "least every 15 seconds, and exactly one last line with `exitCode` or `error`. A stream without that last line "
+        "was cut. A command is never repeated by us: when its end was not seen the code is `exec_unconfirmed`.",
+    ),
+)  # fmt: skip

@@ -1,0 +1,120 @@
+"""API keys. A secret is shown once, in the answer that made it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Self
+
+from pydantic import AfterValidator
+
+from differently_core.errors import InvalidRequest
+from differently_core.model.record import Wire
+from differently_core.model.tenancy import OPERATOR_ORG, ApiKey, KeyScope
+from differently_core.operations import keys
+from differently_core.runtime.ids import OrgId, ProjectId
+
+from ..route import Access, Call, Group, Method, NoBody, NoQuery, Route
+from .paging import PageQuery, next_cursor
+from .tenancy import DisplayName
+
+
+def _aware(at: datetime) -> datetime:
+    if at.tzinfo is None:
+        raise ValueError("needs a time zone, such as 2030-01-31T12:00:00Z")
+    return at
+
+
+class CreateKey(Wire):
+    name: DisplayName
+    scope: KeyScope
+    project_id: str | None = None
+    """Needed for a tenant's key; an operator's key has none."""
+    expires_at: Annotated[datetime, AfterValidator(_aware)] | None = None
+
+
+class KeyView(Wire):
+    id: str
+    name: str
+    scope: KeyScope
+    org: str | None = None
+    project: str | None = None
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+    @classmethod
+    def of(cls, key: ApiKey) -> Self:
+        return cls(**{name: getattr(key, name) for name in KeyView.model_fields})
+
+
+class NewKeyView(KeyView):
+    token: str
+    """The key itself. It is shown here and never again."""
+
+    def __repr__(self) -> str:
+        return f"NewKeyView(id={self.id!r}, <token withheld>)"
+
+    __str__ = __repr__
+
+
+class KeyPage(Wire):
+    items: list[KeyView]
+    next_cursor: str | None = None
+
+
+class ListKeys(PageQuery):
+    org: str | None = None
+    """The organization whose keys to list; operators' own keys without it."""
+
+
+def create_api_key(call: Call[CreateKey, NoQuery]) -> NewKeyView:
+    asked = call.body
+    if asked.scope is KeyScope.OPERATOR and asked.project_id is not None:
+        raise InvalidRequest("An operator's key belongs to no project; leave projectId out.", field="projectId")
+    project = ProjectId(asked.project_id) if asked.project_id is not None else None
+    made = keys.create_key(
+        call.core, call.service.peppers, call.caller, asked.name, asked.scope,
+        org=call.core.catalog.org_of(project) if project is not None else None, project=project,
+        expires_at=asked.expires_at,
+    )  # fmt: skip
+    return NewKeyView(**KeyView.of(made.key).model_dump(), token=made.token)
+
+
+def list_api_keys(call: Call[NoBody, ListKeys]) -> KeyPage:
+    org = OrgId(call.query.org) if call.query.org is not None else OPERATOR_ORG
+    if org != OPERATOR_ORG:
+        call.core.catalog.org(org)
+    after = call.query.after(call.core, "keys", org)
+    found, position = keys.list_keys(call.core, org, after, call.query.limit)
+    return KeyPage(items=[KeyView.of(key) for key in found], next_cursor=next_cursor(call.core, position, "keys", org))
+
+
+def get_api_key(call: Call[NoBody, NoQuery]) -> KeyView:
+    return KeyView.of(keys.get_key(call.core, call.params["key"]))
+
+
+def revoke_api_key(call: Call[NoBody, NoQuery]) -> KeyView:
+    return KeyView.of(keys.revoke_key(call.core, call.caller, call.params["key"]))
+
+
+ROUTES = (
+    Route(
+        Method.POST, "/v1/api-keys", Group.ADMIN, Access.OPERATOR, create_api_key,
+        "Create an API key", CreateKey, NoQuery, NewKeyView, 201,
+    ),
+    Route(
+        Method.GET, "/v1/api-keys", Group.ADMIN, Access.OPERATOR, list_api_keys,
+        "List API keys, oldest first", NoBody, ListKeys, KeyPage,
+    ),
+    Route(
+        Method.GET, "/v1/api-keys/{key}", Group.ADMIN, Access.OPERATOR, get_api_key,
+        "Read an API key", NoBody, NoQuery, KeyView, description="Without its secret, which is not stored.",
+    ),
+    Route(
+        Method.DELETE, "/v1/api-keys/{key}", Group.ADMIN, Access.OPERATOR, revoke_api_key,
+        "Revoke an API key", NoBody, NoQuery, KeyView,
+        description="At once for operators' routes; elsewhere within a minute, which is how long the gateway remembers "
+        "a key. Repeating it is success.",
+    ),
+)  # fmt: skip

@@ -1,0 +1,286 @@
+"""Organizations, projects and what they may hold."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Self
+
+from pydantic import Field, StringConstraints
+
+from differently_core.errors import NotFound
+from differently_core.model.quota import Counter, Limits
+from differently_core.model.record import Wire
+from differently_core.model.resources import UNLIMITED, Size
+from differently_core.model.tenancy import Org, OrgEntry, Project
+from differently_core.operations import tenants
+from differently_core.operations.core import Caller
+from differently_core.runtime.ids import OrgId, ProjectId, is_id
+
+from ..failures import JSON
+from ..route import Access, Answer, Call, Group, Method, NoBody, NoQuery, Route
+from .paging import PageQuery, next_cursor
+
+DisplayName = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Amount = Annotated[int, Field(ge=0, le=UNLIMITED)]
+Cpus = Annotated[float, Field(ge=0, le=UNLIMITED // 1000)]
+_TOTAL, _EACH = Limits().total, Limits().each
+
+
+class SandboxLimit(Wire):
+    """The most that one sandbox may ask for. What is left out gets the default; null means no limit."""
+
+    max_cpu: Cpus | None = Field(default=_EACH.cpu_millis / 1000, alias="maxCPU")
+    max_memory_mib: Amount | None = _EACH.memory_mib
+    max_disk_gib: Amount | None = _EACH.disk_gib
+
+    def size(self) -> Size:
+        return _size(1, self.max_cpu, self.max_memory_mib, self.max_disk_gib)
+
+    @classmethod
+    def of(cls, size: Size) -> Self:
+        return cls(
+            max_cpu=_cpus(size.cpu_millis), max_memory_mib=_bound(size.memory_mib), max_disk_gib=_bound(size.disk_gib)
+        )
+
+
+class Quota(Wire):
+    """May be held at once, and asked for by one sandbox. What is left out gets the default; null means no limit."""
+
+    max_concurrent: Amount = _TOTAL.sandboxes
+    """Sandboxes that hold a place at once; more wait in the queue."""
+    max_cpu: Cpus | None = Field(default=None, alias="maxCPU")
+    max_memory_mib: Amount | None = None
+    max_disk_gib: Amount | None = None
+    max_ttl_seconds: Annotated[int, Field(ge=1, le=UNLIMITED, alias="maxTTLSeconds")] = Limits().ttl_seconds_max
+    max_queued: Amount = Limits().queued_max
+    per_sandbox: SandboxLimit = SandboxLimit()
+
+    def limits(self) -> Limits:
+        return Limits(
+            total=_size(self.max_concurrent, self.max_cpu, self.max_memory_mib, self.max_disk_gib),
+            each=self.per_sandbox.size(), ttl_seconds_max=self.max_ttl_seconds, queued_max=self.max_queued,
+        )  # fmt: skip
+
+    @classmethod
+    def of(cls, limits: Limits) -> Self:
+        total = limits.total
+        return cls(
+            max_concurrent=total.sandboxes, max_cpu=_cpus(total.cpu_millis),
+            max_memory_mib=_bound(total.memory_mib), max_disk_gib=_bound(total.disk_gib),
+            max_ttl_seconds=limits.ttl_seconds_max, max_queued=limits.queued_max,
+            per_sandbox=SandboxLimit.of(limits.each),
+        )  # fmt: skip
+
+
+class Used(Wire):
+    concurrent: int
+    cpu: float
+    memory_mib: int
+    disk_gib: int
+
+
+class QuotaView(Wire):
+    """`limits` can be changed and sent back. `waiting`: sandboxes in the queue that wait for this quota."""
+
+    limits: Quota
+    used: Used
+    waiting: int = 0
+
+
+def _size(sandboxes: int, cpu: float | None, memory_mib: int | None, disk_gib: int | None) -> Size:
+    return Size(
+        sandboxes=sandboxes,
+        cpu_millis=UNLIMITED if cpu is None else round(cpu * 1000),
+        memory_mib=UNLIMITED if memory_mib is None else memory_mib,
+        disk_gib=UNLIMITED if disk_gib is None else disk_gib,
+    )
+
+
+def _bound(amount: int) -> int | None:
+    return None if amount >= UNLIMITED else amount
+
+
+def _cpus(millis: int) -> float | None:
+    return None if millis >= UNLIMITED else millis / 1000
+
+
+class CreateOrg(Wire):
+    name: DisplayName
+    weight: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Its share when several organizations wait."""
+    quota: Quota = Quota()
+
+
+class OrgView(Wire):
+    id: str
+    name: str
+    weight: int
+    created_at: datetime
+
+    @classmethod
+    def of(cls, org: Org) -> Self:
+        return cls(id=org.id, name=org.name, weight=org.weight, created_at=org.created_at)
+
+
+class OrgLine(Wire):
+    id: str
+    name: str
+    created_at: datetime
+
+    @classmethod
+    def of(cls, entry: OrgEntry) -> Self:
+        return cls(id=entry.id, name=entry.name, created_at=entry.created_at)
+
+
+class OrgPage(Wire):
+    items: list[OrgLine]
+    next_cursor: str | None = None
+
+
+class CreateProject(Wire):
+    name: DisplayName
+    quota: Quota = Quota()
+
+
+class ProjectView(Wire):
+    id: str
+    org: str
+    name: str
+    created_at: datetime
+
+    @classmethod
+    def of(cls, project: Project) -> Self:
+        return cls(id=project.id, org=project.org, name=project.name, created_at=project.created_at)
+
+
+class ProjectPage(Wire):
+    items: list[ProjectView]
+    next_cursor: str | None = None
+
+
+def create_org(call: Call[CreateOrg, NoQuery]) -> OrgView:
+    asked = call.body
+    return OrgView.of(tenants.create_org(call.core, call.caller, asked.name, asked.quota.limits(), asked.weight))
+
+
+def list_orgs(call: Call[NoBody, PageQuery]) -> OrgPage:
+    after = call.query.after(call.core, "orgs")
+    entries, position = tenants.list_orgs(call.core, after, call.query.limit)
+    return OrgPage(items=[OrgLine.of(entry) for entry in entries], next_cursor=next_cursor(call.core, position, "orgs"))
+
+
+def get_org(call: Call[NoBody, NoQuery]) -> OrgView:
+    return OrgView.of(call.core.catalog.org(_org(call.params["org"])))
+
+
+def create_project(call: Call[CreateProject, NoQuery]) -> ProjectView:
+    org = _org(call.params["org"])
+    return ProjectView.of(tenants.create_project(call.core, call.caller, org, call.body.name, call.body.quota.limits()))
+
+
+def list_projects(call: Call[NoBody, PageQuery]) -> ProjectPage:
+    org = _org(call.params["org"])
+    after = call.query.after(call.core, "projects", org)
+    projects, position = tenants.list_projects(call.core, org, after, call.query.limit)
+    return ProjectPage(
+        items=[ProjectView.of(project) for project in projects],
+        next_cursor=next_cursor(call.core, position, "projects", org),
+    )
+
+
+def get_org_quota(call: Call[NoBody, NoQuery]) -> Answer:
+    org = _org(call.params["org"])
+    if not call.caller.operator and call.caller.org != org:
+        raise _no_org(org)
+    return _quota(*tenants.org_quota(call.core, org))
+
+
+def put_org_quota(call: Call[Quota, NoQuery]) -> Answer:
+    org = _org(call.params["org"])
+    tenants.set_quota(call.core, call.caller, org, None, call.body.limits())
+    return _quota(*tenants.org_quota(call.core, org))
+
+
+def get_project_quota(call: Call[NoBody, NoQuery]) -> Answer:
+    org, project = _project(call.caller, call)
+    return _quota(*tenants.project_quota(call.core, org, project))
+
+
+def put_project_quota(call: Call[Quota, NoQuery]) -> Answer:
+    org, project = _project(call.caller, call)
+    tenants.set_quota(call.core, call.caller, org, project, call.body.limits())
+    return _quota(*tenants.project_quota(call.core, org, project))
+
+
+def _quota(limits: Limits, counter: Counter | None) -> Answer:
+    """With its nulls, so that `limits` can be changed and sent back as it is."""
+    held = counter.held if counter is not None else Size()
+    used = Used(
+        concurrent=held.sandboxes, cpu=held.cpu_millis / 1000, memory_mib=held.memory_mib, disk_gib=held.disk_gib
+    )
+    waiting = (counter.waiting or 0) if counter is not None else 0
+    view = QuotaView(limits=Quota.of(limits), used=used, waiting=waiting)
+    return Answer(200, view.model_dump_json(by_alias=True), {"Content-Type": JSON})
+
+
+def _org(text: str) -> OrgId:
+    if not is_id("org", text):
+        raise _no_org(text)
+    return OrgId(text)
+
+
+def _no_org(text: str) -> NotFound:
+    return NotFound(f"There is no organization {text[:64]!r}.")
+
+
+def _project(caller: Caller, call: Call[Quota, NoQuery] | Call[NoBody, NoQuery]) -> tuple[OrgId, ProjectId]:
+    """The project of the path and its organization; another tenant's is not found."""
+    text = call.params["project"]
+    if not is_id("proj", text) or not (caller.operator or caller.project == text):
+        raise NotFound(f"There is no project {text[:64]!r}.")
+    project = ProjectId(text)
+    return caller.org if caller.org is not None else call.core.catalog.org_of(project), project
+
+
+ROUTES = (
+    Route(
+        Method.POST, "/v1/orgs", Group.ADMIN, Access.OPERATOR, create_org,
+        "Create an organization", CreateOrg, NoQuery, OrgView, 201,
+    ),
+    Route(
+        Method.GET, "/v1/orgs", Group.ADMIN, Access.OPERATOR, list_orgs,
+        "List organizations, oldest first", NoBody, PageQuery, OrgPage,
+    ),
+    Route(
+        Method.GET, "/v1/orgs/{org}", Group.ADMIN, Access.OPERATOR, get_org,
+        "Read an organization", NoBody, NoQuery, OrgView,
+    ),
+    Route(
+        Method.POST, "/v1/orgs/{org}/projects", Group.ADMIN, Access.OPERATOR, create_project,
+        "Create a project", CreateProject, NoQuery, ProjectView, 201,
+    ),
+    Route(
+        Method.GET, "/v1/orgs/{org}/projects", Group.ADMIN, Access.OPERATOR, list_projects,
+        "List an organization's projects, oldest first", NoBody, PageQuery, ProjectPage,
+    ),
+    Route(
+        Method.GET, "/v1/orgs/{org}/quota", Group.ADMIN, Access.ANY, get_org_quota,
+        "Read an organization's quota", NoBody, NoQuery, QuotaView,
+        description="With a tenant's key: of its own organization.",
+    ),
+    Route(
+        Method.PUT, "/v1/orgs/{org}/quota", Group.ADMIN, Access.OPERATOR, put_org_quota,
+        "Replace an organization's quota", Quota, NoQuery, QuotaView,
+        description="Below what is held now, nothing ends and nothing new is admitted.",
+    ),
+    Route(
+        Method.GET, "/v1/projects/{project}/quota", Group.ADMIN, Access.ANY, get_project_quota,
+        "Read a project's quota", NoBody, NoQuery, QuotaView,
+        description="With a tenant's key: of its own project.",
+    ),
+    Route(
+        Method.PUT, "/v1/projects/{project}/quota", Group.ADMIN, Access.OPERATOR, put_project_quota,
+        "Replace a project's quota", Quota, NoQuery, QuotaView,
+        description="Below what is held now, nothing ends and nothing new is admitted.",
+    ),
+)  # fmt: skip

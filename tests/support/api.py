@@ -1,0 +1,222 @@
+"""A whole control plane in one object: the API as the gateway drives it, and the work behind it, when a test says so.
+
+Messages that operations send are kept until `settle` delivers them, so a test decides what has happened and what has
+not. Time stands still until `pass_time` moves it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from differently_adapters.pools import PoolAdapters
+from differently_adapters.providers.fake import FakeAdapter, FakeBackend
+from differently_api.app import App
+from differently_api.failures import unauthorized
+from differently_api.proxy import response
+from differently_api.route import Access
+from differently_core.model.tenancy import KeyScope
+from differently_core.operations import cleanup, dispatch, keys, pools, sweep, tenants, worker
+from differently_core.operations.catalog import Catalog
+from differently_core.operations.core import Core, Tuning, system
+from differently_core.runtime.clock import VirtualClock
+from differently_core.runtime.ids import SandboxId, SeededIds
+from differently_core.store.memory import MemoryStore
+from differently_core.store.ports import Store
+
+STAGE = "arn:aws:execute-api:eu-central-1:123456789012:abcdef1234/v1"
+STEPS_MAX = 10_000
+BOOT = system("test")
+
+
+@dataclass
+class Mail:
+    """Nudges that wait for `settle`; a sandbox that is nudged twice meanwhile is stepped twice."""
+
+    messages: deque[tuple[str, str, int]] = field(default_factory=deque)
+
+    def worker(self, sandbox: str) -> None:
+        self.messages.append(("worker", sandbox, 0))
+
+    def cleanup(self, sandbox: str, attempt: int) -> None:
+        self.messages.append(("cleanup", sandbox, attempt))
+
+    def dispatch(self) -> None:
+        if ("dispatch", "", 0) not in self.messages:
+            self.messages.append(("dispatch", "", 0))
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a client of the gateway gets. Reading `body` drains a streamed answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    chunks: Iterator[bytes]
+    streamed: bool
+
+    @property
+    def raw(self) -> bytes:
+        return b"".join(self.chunks)
+
+    def json(self) -> Any:
+        return json.loads(self.raw)
+
+    @property
+    def code(self) -> str:
+        """The code of an error."""
+        return str(self.json()["error"]["code"])
+
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.raw.splitlines() if line]
+
+
+@dataclass(frozen=True)
+class Tenant:
+    org: str
+    project: str
+    token: str
+
+
+class World:
+    def __init__(self, store: Store | None = None, *, seed: int = 1, tuning: Tuning | None = None) -> None:
+        self.clock = VirtualClock()
+        self.store = store or MemoryStore()
+        self.mail = Mail()
+        catalog = Catalog(self.store, self.clock)
+        ids = SeededIds(self.clock, seed)
+        self.backends = PoolAdapters(self.clock, lambda: catalog.installation().id, dev=True)
+        self.core = Core(self.store, self.clock, ids, self.mail, catalog, self.backends, tuning=tuning or Tuning())
+        self.peppers = keys.Peppers({1: b"p" * 32})
+        tenants.bootstrap(self.core)
+        self.operator = tenants.first_operator_key(self.core, self.peppers).token
+        self.app = App(self.core, self.peppers, version="1.2.3")
+        self._requests = 0
+
+    # The world behind the API.
+
+    def tenant(self, name: str = "acme", org: str | None = None) -> Tenant:
+        """A project with a key of its own, in a new organization or in `org`."""
+        owner = org or tenants.create_org(self.core, BOOT, name).id
+        project = tenants.create_project(self.core, BOOT, owner, f"{name}-project")  # type: ignore[arg-type]
+        made = keys.create_key(
+            self.core, self.peppers, BOOT, name, KeyScope.TENANT, org=project.org, project=project.id
+        )
+        return Tenant(owner, project.id, made.token)
+
+    def pool(self, name: str = "main", max_concurrency: int = 100, **body: Any) -> FakeBackend:
+        body = {"name": name, "adapter": "fake", "maxConcurrency": max_concurrency, **body}
+        reply = self.call("POST", "/v1/admin/pools", body, token=self.operator)
+        assert reply.status == 201, reply.raw
+        return self.backend(name)
+
+    def backend(self, pool: str) -> FakeBackend:
+        adapter = self.backends.adapter(pools.detail(self.core, pool).pool)
+        assert isinstance(adapter, FakeAdapter)
+        return adapter.backend
+
+    def settle(self) -> None:
+        """Deliver every message, and those that follow from them."""
+        for _ in range(STEPS_MAX):
+            if not self.mail.messages:
+                return
+            kind, sandbox, attempt = self.mail.messages.popleft()
+            if kind == "worker":
+                worker.step(self.core, SandboxId(sandbox))
+            elif kind == "cleanup":
+                cleanup.settle(self.core, SandboxId(sandbox), attempt)
+            else:
+                dispatch.dispatch(self.core)
+        raise AssertionError(f"still busy after {STEPS_MAX} messages")
+
+    def pass_time(self, seconds: float) -> None:
+        """Move the clock, then let the sweep find what is due."""
+        self.clock.advance(seconds)
+        sweep.sweep(self.core)
+        self.settle()
+
+    # The gateway in front of it.
+
+    def event(
+        self, method: str, target: str, body: Any = None, *, token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """The proxy event of a call; bytes are sent as a binary body, anything else as JSON."""
+        self._requests += 1
+        parts = urlsplit(target)
+        query: dict[str, list[str]] = {}
+        for name, value in parse_qsl(parts.query, keep_blank_values=True):
+            query.setdefault(name, []).append(value)
+        is_binary = isinstance(body, bytes)
+        text = None if body is None else base64.b64encode(body).decode() if is_binary else (
+            body if isinstance(body, str) else json.dumps(body)
+        )  # fmt: skip
+        authorization = {"Authorization": f"Bearer {token}"} if token is not None else {}
+        return {
+            "resource": "/{proxy+}", "path": parts.path, "httpMethod": method,
+            "headers": {**authorization, **(headers or {})},
+            "multiValueHeaders": {},
+            "queryStringParameters": {name: values[-1] for name, values in query.items()} or None,
+            "multiValueQueryStringParameters": query or None,
+            "pathParameters": {"proxy": parts.path.strip("/")}, "stageVariables": None,
+            "requestContext": {"requestId": f"request-{self._requests}", "stage": "v1", "httpMethod": method},
+            "body": text, "isBase64Encoded": is_binary,
+        }  # fmt: skip
+
+    def call(
+        self, method: str, target: str, body: Any = None, *, token: str | None = None,
+        headers: Mapping[str, str] | None = None, context: object = None,
+    ) -> Reply:  # fmt: skip
+        """One call through authorizer and handler, as the gateway makes it."""
+        return self.deliver(self.event(method, target, body, token=token, headers=headers), context)
+
+    def deliver(self, event: dict[str, Any], context: object = None) -> Reply:
+        route = self.app.route(event["httpMethod"], event["path"])
+        if route is not None and route.access is not Access.PUBLIC:
+            request = {**event, "type": "REQUEST", "methodArn": f"{STAGE}/{event['httpMethod']}{event['path']}"}
+            try:
+                allowed = self.app.authorizer(request)
+            except Exception as refusal:
+                if str(refusal) != "Unauthorized":
+                    raise
+                return reply_of(response(unauthorized(event["requestContext"]["requestId"])))
+            context_of_key = {**allowed["context"], "principalId": allowed["principalId"]}
+            event = {**event, "requestContext": {**event["requestContext"], "authorizer": context_of_key}}
+        return reply_of(self.app.serve(event, context))
+
+    def running(self, tenant: Tenant, body: Mapping[str, Any] | None = None) -> str:
+        """The id of a fresh running sandbox."""
+        made = self.call("POST", "/v1/sandboxes", body or {}, token=tenant.token)
+        assert made.status == 202, made.raw
+        identity = str(made.json()["id"])
+        self.settle()
+        found = self.call("GET", f"/v1/sandboxes/{identity}", token=tenant.token).json()
+        assert found["status"] == "running", found
+        return identity
+
+
+def reply_of(answer: dict[str, Any]) -> Reply:
+    body, headers = answer["body"], answer["headers"]
+    if isinstance(body, str):
+        raw = base64.b64decode(body) if answer["isBase64Encoded"] else body.encode()
+        return Reply(answer["statusCode"], headers, _Replayable([raw]), streamed=False)
+    return Reply(answer["statusCode"], headers, body, streamed=True)
+
+
+class _Replayable(Iterator[bytes]):
+    """A buffered body may be read more than once."""
+
+    def __init__(self, chunks: list[bytes]) -> None:
+        self._chunks = chunks
+        self._next = iter(chunks)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._chunks)
+
+    def __next__(self) -> bytes:
+        return next(self._next)
