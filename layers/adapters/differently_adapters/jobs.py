@@ -71,6 +71,7 @@ SHELL_OWNED: Final = frozenset(
 _COMMON: Final = r"""
 keep=${PATH-}  # the command's own; ours must find the tools even where a sandbox set another
 PATH="$keep:/usr/local/bin:/usr/bin:/bin"
+case $d in /*) ;; *) d=$PWD/$d parts=$PWD/${parts-} ;; esac
 nap() { sleep 0.1 2>/dev/null || sleep 1; }
 began() {  # the kernel's start time of process $1; nothing when it is gone or a zombie
   [ -r "/proc/$1/stat" ] || return 0
@@ -107,9 +108,9 @@ command -v setsid >/dev/null 2>&1 && own=setsid
 
 # $1 is the job's directory, $2 the time limit, $3 and $4 the umask and the PATH that the command is to have.
 _SUPERVISOR: Final = (
-    _COMMON
+    "d=$1"
+    + _COMMON
     + rf"""
-d=$1
 [ -n "$own" ] && : > "$d/group" || trap '' HUP
 $own /bin/sh "$d/run" "$d" "$3" "$4" < /dev/null > "$d/stdout" 2> "$d/stderr" &
 child=$!
@@ -324,10 +325,10 @@ def _parts(script: str) -> list[str]:
 def _run_script(request: ExecRequest) -> str:
     """What becomes the command: $1 is the job's directory, $2 and $3 its umask and PATH."""
     lines = ['umask "$2"', "PATH=$3"]
+    if request.stdin is not None:
+        lines.append(f'{{ {_printed(request.stdin)}; }} > "$1/input" && exec < "$1/input" || exit 126')
     if request.cwd is not None:
         lines.append(f"cd -- {shlex.quote(request.cwd)} || exit 126")
-    if request.stdin is not None:
-        lines.append(f'{{ {_printed(request.stdin)}; }} > "$1/input" && exec < "$1/input"')
     plain = {name: value for name, value in request.env.items() if name not in SHELL_OWNED}
     lines += [f"export {name}={shlex.quote(value)}" for name, value in plain.items()]
     words = [f"{name}={value}" for name, value in request.env.items() if name in SHELL_OWNED]

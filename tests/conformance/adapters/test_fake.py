@@ -5,17 +5,35 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar, NoReturn
 
 import pytest
 
+from differently_adapters.jobs import ShellJobs
 from differently_adapters.providers.fake import FakeAdapter, FakeBackend, FakeInstance, Late, LoseAnswer, Refuse
 from differently_adapters.providers.fake.backend import FakeFile
 from differently_adapters.testing import AdapterConformance, HostShell
-from differently_core.contract import Adapter, CommandResult, ExecEvent, Operation, Owner, Target
-from differently_core.model.exec import ExecRequest
+from differently_adapters.testing.files import ALL_FILES
+from differently_core.contract import (
+    Adapter,
+    Capabilities,
+    CommandResult,
+    Declaration,
+    ExecEvent,
+    FileContent,
+    Files,
+    JobOutput,
+    Operation,
+    Owner,
+    Target,
+    Unsupported,
+    unsupported,
+)
+from differently_core.model import features
+from differently_core.model.exec import ExecRequest, FileInfo, Job, Stream
 from differently_core.runtime.clock import SystemClock, VirtualClock
 
 SETTLES_SECONDS = 30.0
@@ -30,30 +48,33 @@ class ShellBackend(FakeBackend):
     as one that would run for ever.
     """
 
-    def __init__(self, root: Path, *, idempotent_create: bool = True) -> None:
+    def __init__(self, root: Path, *, idempotent_create: bool = True, mirrors_files: bool = True) -> None:
         super().__init__(
             VirtualClock(), idempotent_create=idempotent_create, settles_seconds=SETTLES_SECONDS,
             exec_function=self._run, stream_function=self._stream,
         )  # fmt: skip
+        self._mirrors_files = mirrors_files
         self._shell = HostShell(root, SystemClock(), COMMAND_SECONDS_MAX)
         self._patient = replace(self._shell, seconds_max=60.0)
 
     def _run(self, instance: FakeInstance, request: ExecRequest) -> CommandResult:
-        home = self._shell.home(instance.ref)
         forever = CommandResult(0, b"", b"", duration_ms=10**9)
         if re.fullmatch("sleep [0-9]+", request.command or ""):
             return forever
-        with self.lock:
-            _to_disk(instance, home)
+        self._mirror(instance, _to_disk)
         result = self._shell.run(instance.ref, instance.env, request, OUTPUT_BYTES_MAX)
-        with self.lock:
-            _from_disk(instance, home)
+        self._mirror(instance, _from_disk)
         return replace(result, duration_ms=forever.duration_ms) if result.timed_out else result
 
     def _stream(self, instance: FakeInstance, request: ExecRequest, quiet_seconds: float) -> Iterator[ExecEvent]:
-        with self.lock:
-            _to_disk(instance, self._shell.home(instance.ref))
+        self._mirror(instance, _to_disk)
         return self._patient.stream(instance.ref, instance.env, request, quiet_seconds)
+
+    def _mirror(self, instance: FakeInstance, how: Callable[[FakeInstance, Path], None]) -> None:
+        home = self._shell.home(instance.ref)
+        if self._mirrors_files:
+            with self.lock:
+                how(instance, home)
 
 
 def _to_disk(instance: FakeInstance, home: Path) -> None:
@@ -130,6 +151,75 @@ class TestFake(AdapterConformance):
             threading.Event().wait(0.002)  # and a moment of real time, for processes that are really ending
 
         return pause
+
+
+class PlainAdapter(FakeAdapter):
+    """A backend that runs a command and waits, and nothing else. Jobs come from the launcher in the shell."""
+
+    operations: ClassVar[Declaration] = {
+        **FakeAdapter.operations,
+        Operation.EXEC_STREAM: Unsupported("no_streaming"),
+        **dict.fromkeys(ALL_FILES, Unsupported("no_files")),
+    }
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(features=frozenset({features.EXEC}))
+
+    def _refuse(self, operation: Operation) -> NoReturn:
+        raise unsupported(self, operation, "plain")
+
+    def _jobs(self) -> ShellJobs:
+        return ShellJobs(self.exec, lambda _: "jobs of/this sandbox")
+
+    def exec_stream(self, target: Target, request: ExecRequest, quiet_seconds: float) -> Iterator[ExecEvent]:
+        self._refuse(Operation.EXEC_STREAM)
+
+    def job_start(self, target: Target, job: str, request: ExecRequest) -> Job:
+        return self._jobs().start(target, job, request)
+
+    def job_status(self, target: Target, job: str) -> Job:
+        return self._jobs().status(target, job)
+
+    def job_output(self, target: Target, job: str, stream: Stream, offset: int, limit: int) -> JobOutput:
+        return self._jobs().output(target, job, stream, offset, limit)
+
+    def job_stop(self, target: Target, job: str) -> Job:
+        return self._jobs().stop(target, job)
+
+    def file_read(self, target: Target, path: str) -> FileContent:
+        self._refuse(Operation.FILE_READ)
+
+    def file_write(self, target: Target, path: str, data: Iterable[bytes]) -> FileInfo:
+        self._refuse(Operation.FILE_WRITE)
+
+    def file_list(self, target: Target, path: str) -> Files:
+        self._refuse(Operation.FILE_LIST)
+
+    def file_stat(self, target: Target, path: str) -> FileInfo:
+        self._refuse(Operation.FILE_STAT)
+
+    def file_delete(self, target: Target, path: str) -> None:
+        self._refuse(Operation.FILE_DELETE)
+
+
+class TestPlainExec(TestFake):
+    """What an adapter gets from the suite when it declares little."""
+
+    @pytest.fixture
+    def backend(self, tmp_path: Path) -> FakeUnderTest:
+        return FakeUnderTest(ShellBackend(tmp_path, mirrors_files=False))
+
+    @pytest.fixture
+    def adapter(self, backend: FakeUnderTest) -> Adapter:
+        return PlainAdapter.over(backend.cloud)
+
+    @pytest.fixture
+    def restarted(self, backend: FakeUnderTest) -> Adapter:
+        return PlainAdapter.over(backend.cloud)
+
+    @pytest.fixture
+    def pause(self) -> Callable[[], None]:
+        return lambda: SystemClock().sleep(0.01)  # its jobs live in real time
 
 
 class TestFakeThatCreatesTwice(TestFake):

@@ -156,7 +156,7 @@ class StreamTests(SuiteFixtures):
 
     def test_a_streamed_command_is_stopped_by_its_timeout(
         self,
-        follow,
+        follow: Follow,
         run: Run,
         until: Until,
     ) -> None:
@@ -173,7 +173,7 @@ class StreamTests(SuiteFixtures):
 
     def test_a_reader_that_goes_away_does_not_stop_the_command(
         self,
-        follow,
+        follow: Follow,
         run: Run,
         until: Until,
     ) -> None:
@@ -189,7 +189,7 @@ class StreamTests(SuiteFixtures):
 
     def test_an_unseen_end_of_a_stream_is_unconfirmed(
         self,
-        follow,
+        follow: Follow,
         backend: BackendUnderTest,
     ) -> None:
         with backend.losing_completions(), pytest.raises(ExecUnconfirmed):

@@ -131,7 +131,7 @@ class FileTests(SuiteFixtures):
                 call()
 
     def test_delete_removes_a_file_or_a_tree_and_missing_is_success(
-        self, adapter: Adapter, sandbox: Target, at
+        self, adapter: Adapter, sandbox: Target, at: At
     ) -> None:
         adapter.file_write(sandbox, at("tree/a/b"), [b""])
         adapter.file_write(sandbox, at("file"), [b""])

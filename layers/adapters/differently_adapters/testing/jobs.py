@@ -129,7 +129,7 @@ class JobTests(SuiteFixtures):
         self,
         adapter: Adapter,
         sandbox: Target,
-        start,
+        start: Start,
         run: Run,
         until: Until,
     ) -> None:
@@ -157,7 +157,7 @@ class JobTests(SuiteFixtures):
         self,
         restarted: Adapter,
         sandbox: Target,
-        start,
+        start: Start,
         ended: Ended,
     ) -> None:
         start("shared", "echo out")
