@@ -26,7 +26,7 @@ from differently_core.errors import (
 )
 from differently_core.model.record import camel
 
-from .examples import EXAMPLES, PATH_EXAMPLES
+from .examples import EXAMPLE_REQUEST_ID, EXAMPLES, PATH_EXAMPLES
 from .failures import ErrorBody
 from .route import Access, AnyRoute, NoBody, NoQuery
 from .routes.commands import LINES, NDJSON
@@ -71,6 +71,8 @@ def document(routes: Sequence[AnyRoute], version: str) -> Schema:
         "components": {
             "securitySchemes": {"apiKey": {"type": "http", "scheme": "bearer", "description": "An API key, `dk_…`."}},
             "headers": dict(HEADERS),
+            "responses": _shared_failures(routes),
+            "examples": {code: {"value": _error_example(code)} for code in sorted(public_codes())},
             "schemas": dict(sorted(shown.items())),
         },
     }  # fmt: skip
@@ -183,9 +185,8 @@ def _successes(route: AnyRoute) -> dict[str, Schema]:
         if route.answer in EXAMPLES:
             content[JSON]["example"] = EXAMPLES[route.answer]
     if route.media == NDJSON:
-        content[NDJSON] = {
-            "schema": {"anyOf": [_ref(line) for line in LINES], "description": "Each line is one of these."}
-        }
+        lines = {"anyOf": [_ref(line) for line in LINES], "description": "Each line is one of these."}
+        content[NDJSON] = {"schema": lines}
     elif route.media is not None:
         content[route.media] = {"schema": {"type": "string", "format": "binary"}}
     success: Schema = {"description": route.summary, "headers": _headers(*_success_headers(route))}
@@ -208,31 +209,47 @@ def _headers(*names: str) -> Schema:
 
 
 def _failures(route: AnyRoute) -> dict[str, Schema]:
-    codes: dict[int, dict[str, str]] = {}
-    for error in errors_of(route):
-        reaction = REACTIONS[error.code]
-        meaning = REACTIONS[reaction.public].meaning
-        codes.setdefault(reaction.http_status, {})[reaction.public] = meaning
+    """Responses are shared: most routes fail alike."""
     return {
-        str(status): {
-            "description": " ".join(f"`{code}`: {meaning}" for code, meaning in sorted(found.items())),
+        str(status): {"$ref": f"#/components/responses/{'.'.join(codes)}"}
+        for status, codes in sorted(_codes(route).items())
+    }
+
+
+def _codes(route: AnyRoute) -> dict[int, list[str]]:
+    reactions = [REACTIONS[error.code] for error in errors_of(route)]
+    statuses = {reaction.http_status for reaction in reactions}
+    return {
+        status: sorted({reaction.public for reaction in reactions if reaction.http_status == status})
+        for status in statuses
+    }
+
+
+def _shared_failures(routes: Sequence[AnyRoute]) -> dict[str, Schema]:
+    found = {(status, tuple(codes)) for route in routes for status, codes in _codes(route).items()}
+    return {
+        ".".join(codes): {
+            "description": " ".join(f"`{code}`: {REACTIONS[code].meaning}" for code in codes),
             "headers": _headers("X-Request-Id", *(["Retry-After"] if status in (429, 503) else [])),
             "content": {
                 JSON: {
                     "schema": _ref(ErrorBody),
-                    "examples": {code: {"value": _error_example(code)} for code in sorted(found)},
+                    "examples": {code: {"$ref": f"#/components/examples/{code}"} for code in codes},
                 }
             },
         }
-        for status, found in sorted(codes.items())
+        for status, codes in sorted(found)
     }
+
+
+def public_codes() -> set[str]:
+    """The codes that callers see."""
+    return {reaction.public for reaction in REACTIONS.values()}
 
 
 def _error_example(code: str) -> Schema:
     message = REACTIONS[code].meaning
-    return {
-        "error": {"code": code, "message": message, "details": {}, "requestId": "5e7c1a52-1d1f-4c0e-9d39-9f6c2a7b0c11"}
-    }
+    return {"error": {"code": code, "message": message, "details": {}, "requestId": EXAMPLE_REQUEST_ID}}
 
 
 def _ref(model: type[BaseModel]) -> Schema:
