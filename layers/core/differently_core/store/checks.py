@@ -38,6 +38,11 @@ def key_of(action: Action) -> Key:
     return action.record.key() if isinstance(action, Put) else action.key
 
 
+def is_plain(actions: Sequence[Action]) -> bool:
+    """Whether this is one conditional write rather than a transaction: half the price, and it conflicts with fewer."""
+    return len(actions) == 1 and not isinstance(actions[0], Check)
+
+
 def check(actions: Sequence[Action]) -> None:
     """Refuse what DynamoDB refuses before it looks at any row, and every field that the record does not have."""
     if not 0 < len(actions) <= ACTIONS_MAX:

@@ -15,15 +15,16 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from .codec import DUE_PROJECTION, LIST_PROJECTION, Row, row_bytes
+from .checks import is_plain
+from .codec import DUE_PROJECTION, LIST_PROJECTION, Row, row_bytes, to_row
+from .ports import Action, Refused
 
 
 @dataclass
 class Cost:
     """What the calls between the start and the end of a `measure` block cost.
 
-    `calls` names DynamoDB's operation of each trip, in order. A refused write costs units that no service reports, so
-    they are counted for the in-memory store only.
+    `calls` names DynamoDB's operation of each trip, in order.
     """
 
     trips: int = 0
@@ -60,6 +61,12 @@ class Ledger:
                 cost.write_units += write_units
                 cost.calls.append(call)
 
+    def charge(self, write_units: float) -> None:
+        """Units of a call that was counted already."""
+        for ledger, cost in _OPEN.get():
+            if ledger is self:
+                cost.write_units += write_units
+
     def received(self, event_name: str = "", parsed_response: Mapping[str, Any] | None = None, **_: object) -> None:
         """botocore's `response-received` hook: once for every send, also one that is sent again."""
         if not self.measuring:
@@ -86,6 +93,13 @@ def write_units(before: Row | None, after: Row | None, *, transaction: bool) -> 
         for keys, projection in _INDEXES
     )
     return _kilobytes(larger) * (2.0 if transaction else 1.0) + indexes
+
+
+def refused_units(actions: Sequence[Action], refused: Refused) -> float:
+    """What a write costs that did nothing: the rows that refused it, and the smallest for those nothing is known of."""
+    found = [refused.failed.get(action.name) for action in actions]
+    units = sum(_kilobytes(row_bytes(to_row(record)) if record is not None else 0) for record in found)
+    return units if is_plain(actions) else 2 * units
 
 
 _INDEXES = ((("list_pk", "list_sk"), LIST_PROJECTION), (("due_pk", "due_sk"), DUE_PROJECTION))

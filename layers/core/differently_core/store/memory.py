@@ -17,7 +17,7 @@ from typing import TypeVar, cast
 from ..model.record import Key, Record, Table
 from . import checks
 from .codec import Row, check_size, detached, from_row, to_row
-from .ledger import Ledger, read_units, write_units
+from .ledger import Ledger, read_units, refused_units, write_units
 from .ports import (
     ACTIONS_MAX,
     PAGE_ROWS_MAX,
@@ -28,7 +28,6 @@ from .ports import (
     Check,
     Committed,
     Condition,
-    Delete,
     DueRow,
     Equals,
     Missing,
@@ -118,7 +117,7 @@ class MemoryStore:
         with self._lock:
             keys = self._partitions.get((table, pk), [])
             low = bisect_left(keys, prefix)
-            high = bisect_left(keys, prefix + _LAST) if prefix else len(keys)
+            high = bisect_right(keys, prefix, key=lambda sk: sk[: len(prefix)])
             if after is not None and reverse:
                 high = min(high, bisect_left(keys, after))
             elif after is not None:
@@ -170,10 +169,10 @@ class MemoryStore:
         planned = [_Planned(action) for action in actions]
         with self._lock:
             refused = self._judge(planned)
-            self._count_write(planned, whole=len(actions) > 1)
+            self._count_write(planned, refused)
             if refused is not None:
                 return refused
-            if len(actions) == 1 or self._during is None:
+            if self._during is None or checks.is_plain(actions):
                 self._apply(planned)
                 return Committed()
             self._busy.update(plan.slot for plan in planned)
@@ -227,11 +226,17 @@ class MemoryStore:
         for index in (self._list, self._due):
             index.follow(slot, before, row)
 
-    def _count_write(self, planned: Sequence[_Planned], *, whole: bool) -> None:
-        if self.ledger.measuring:
-            call = "TransactWriteItems" if whole else _OPERATIONS[type(planned[0].action)]
-            units = sum(write_units(plan.before, plan.row, transaction=whole) for plan in planned)
-            self.ledger.count(call, write_units=units)
+    def _count_write(self, planned: Sequence[_Planned], refused: Refused | None) -> None:
+        if not self.ledger.measuring:
+            return
+        actions = [plan.action for plan in planned]
+        plain = checks.is_plain(actions)
+        call = f"{type(actions[0]).__name__}Item" if plain else "TransactWriteItems"
+        if refused is not None:
+            units = refused_units(actions, refused)
+        else:
+            units = sum(write_units(plan.before, plan.row, transaction=not plain) for plan in planned)
+        self.ledger.count(call, write_units=units)
 
 
 class _Planned:
@@ -280,9 +285,6 @@ class _Index:
     def _entry(self, row: Row | None) -> tuple[str, str] | None:
         pk, sk = self._names
         return (str(row[pk]), str(row[sk])) if row is not None and pk in row and sk in row else None
-
-
-_OPERATIONS = {Put: "PutItem", Update: "UpdateItem", Delete: "DeleteItem", Check: "TransactWriteItems"}
 
 
 def _slot(key: Key) -> Slot:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from botocore.exceptions import ConnectTimeoutError, EndpointConnectionError
+from botocore.parsers import ResponseParserError
 
 from ..runtime.clock import Clock
 
@@ -46,6 +47,8 @@ class Resend:
         if context.get(DOUBT) and response is not None:
             response[1][DOUBT] = True
         if not (without_effect or (unknown and operation.name in REPEATABLE)) or attempts >= TRIES_MAX:
+            if response is not None and _is_broken(response[0]):
+                raise ResponseParserError("The answer is not a whole JSON object.")
             return None
         if unknown:
             context[DOUBT] = True
@@ -64,4 +67,9 @@ def _outcome(response: tuple[Any, Mapping[str, Any]] | None, caught: Exception |
         return False, True
     http, parsed = response
     code = str(parsed.get("Error", {}).get("Code", ""))
-    return code in THROTTLES, code in IN_PROGRESS or http.status_code >= 500
+    return code in THROTTLES, code in IN_PROGRESS or http.status_code >= 500 or _is_broken(http)
+
+
+def _is_broken(http: Any) -> bool:
+    """botocore takes a success that it cannot read for an empty one: a row would seem not to exist."""
+    return http.status_code < 300 and not (http.content.startswith(b"{") and http.content.endswith(b"}"))
