@@ -6,6 +6,7 @@ control plane's environment and open files. An absolute `cwd` is the host's; a r
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
@@ -101,7 +102,8 @@ class DevhostAdapter:
             self._root.sweep(directory)
             return
         directory = self._root.find(target)
-        directory.forbid_commands()
+        with contextlib.suppress(errors.NotFound):  # another delete was faster
+            directory.forbid_commands()
         tracking.end_all(directory.processes, target.owner.sandbox, self._clock)
         self._root.remove(directory)
 
@@ -121,10 +123,12 @@ class DevhostAdapter:
         with directory.starting():
             started = start(self._command(directory, target, request), self._clock)
             if isinstance(started, Running):
-                tracking.record(directory.processes, started.pid)
+                with contextlib.suppress(OSError):  # a full disk; the mark in its environment still finds it
+                    tracking.record(directory.processes, started.pid)
         return directory, started
 
     def _command(self, directory: SandboxDirectory, target: Target, request: ExecRequest) -> Command:
+        directory.home.mkdir(exist_ok=True)  # a command may have removed its own home
         env = {
             **base_env(directory, self._path), **directory.env(), **request.env,
             tracking.MARKER: target.owner.sandbox,
@@ -155,7 +159,7 @@ class DevhostAdapter:
 
     def file_write(self, target: Target, path: str, data: Iterable[bytes]) -> FileInfo:
         directory = self._root.find(target)
-        return files.write(directory.home, path, data, directory.starting)
+        return files.write(directory.home, directory.parts, path, data, directory.starting)
 
     def file_list(self, target: Target, path: str) -> Files:
         return files.listing(self._root.find(target).home, path)

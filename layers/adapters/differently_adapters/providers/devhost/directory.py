@@ -7,6 +7,7 @@
         deleting     present once a delete was begun
         processes/   one file for each process group that was started
         jobs/        background jobs
+        parts/       files that are still arriving
         tmp/  home/  what commands see as TMPDIR and HOME
 
 A directory appears by one rename and disappears by one, so a crash leaves a whole sandbox or none.
@@ -71,6 +72,10 @@ class SandboxDirectory:
         return self.path / "jobs"
 
     @property
+    def parts(self) -> Path:
+        return self.path / "parts"
+
+    @property
     def processes(self) -> Path:
         return self.path / "processes"
 
@@ -86,7 +91,10 @@ class SandboxDirectory:
             raise ProviderUnavailable(f"The directory of sandbox {self.path.name} does not say whose it is.") from None
 
     def env(self) -> dict[str, str]:
-        stored: dict[str, str] = json.loads((self.path / "env.json").read_bytes())
+        try:
+            stored: dict[str, str] = json.loads((self.path / "env.json").read_bytes())
+        except (OSError, ValueError):
+            raise ProviderUnavailable(f"The environment of sandbox {self.path.name} cannot be read.") from None
         return stored
 
     def is_deleting(self) -> bool:
@@ -162,22 +170,28 @@ class Root:
         if directory.meta() is not None:
             return directory
         self.check()
-        parent = directory.path.parent
-        parent.mkdir(mode=0o700, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f"{_NEW}{request.owner.sandbox}-", dir=parent))
         try:
-            self._fill(SandboxDirectory(fresh), request)
-            fresh.rename(directory.path)
+            self._make(directory, request)
         except OSError as error:
-            shutil.rmtree(fresh, ignore_errors=True)
             if directory.meta() is None:
                 raise ProviderUnavailable(
                     f"The sandbox's directory could not be made ({error.strerror}).", settled=True
                 ) from None
         return directory
 
+    def _make(self, directory: SandboxDirectory, request: CreateRequest) -> None:
+        parent = directory.path.parent
+        parent.mkdir(mode=0o700, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=f"{_NEW}{request.owner.sandbox}-", dir=parent))
+        try:
+            self._fill(SandboxDirectory(fresh), request)
+            fresh.rename(directory.path)  # fails when another create was first: a directory in use is not replaced
+        except OSError:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
+
     def _fill(self, fresh: SandboxDirectory, request: CreateRequest) -> None:
-        for folder in (fresh.home, fresh.tmp, fresh.jobs, fresh.processes):
+        for folder in (fresh.home, fresh.tmp, fresh.jobs, fresh.parts, fresh.processes):
             folder.mkdir(mode=0o700)
         meta = Meta(
             installation=request.owner.installation, sandbox=request.owner.sandbox, org=request.org,
@@ -211,32 +225,40 @@ class Root:
     def remove(self, directory: SandboxDirectory) -> None:
         """Take the directory away in one step, then free what it held."""
         gone = directory.path.with_name(f"{_GONE}{directory.path.name}")
-        shutil.rmtree(gone, ignore_errors=True)
-        with contextlib.suppress(FileNotFoundError):
+        _remove_tree(gone)
+        try:
             directory.path.rename(gone)
+        except FileNotFoundError:  # another delete was first
+            pass
+        except OSError as error:
+            raise ProviderUnavailable(f"The sandbox's directory could not be removed ({error.strerror}).") from None
         self.sweep(directory)
 
     def sweep(self, directory: SandboxDirectory) -> None:
         """Remove what a crash during a create or a delete of this sandbox left behind."""
         name = directory.path.name
-        leftovers = [
-            *directory.path.parent.glob(f"{_NEW}{name}-*"),
-            directory.path.with_name(f"{_GONE}{name}"),
-        ]
-        for leftover in leftovers:
+        for leftover in directory.path.parent.glob(f"{_NEW}{name}-*"):
             _remove_tree(leftover)
+        _remove_tree(directory.path.with_name(f"{_GONE}{name}"))
 
 
 def _remove_tree(path: Path) -> None:
-    for folder, _, _ in os.walk(path):  # a command may have taken our own write permission away
-        with contextlib.suppress(OSError):
-            os.chmod(folder, 0o700)
     try:
+        _open_up(path)
         shutil.rmtree(path)
-    except FileNotFoundError:
+    except FileNotFoundError:  # nothing there, or another delete is at it too
         return
-    except OSError as error:
-        raise ProviderUnavailable(f"The sandbox's directory could not be removed ({error.strerror}).") from None
+    except (OSError, RecursionError) as error:
+        raise ProviderUnavailable(f"The sandbox's directory could not be removed ({type(error).__name__}).") from None
+
+
+def _open_up(path: Path) -> None:
+    """A command may have taken our permissions away."""
+    folders = [path]
+    while folders:
+        folder = folders.pop()
+        folder.chmod(0o700)
+        folders += [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
 
 
 def _write_private(path: Path, text: str) -> None:

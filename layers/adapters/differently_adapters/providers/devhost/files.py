@@ -24,7 +24,6 @@ from differently_core.model.exec import FILE_BYTES_MAX, FileInfo
 
 CHUNK_BYTES: Final = 262_144
 Guard = Callable[[], AbstractContextManager[None]]
-_PART: Final = ".differently-part-"
 _REFUSALS: Final = {
     errno.EISDIR: "is a directory",
     errno.EEXIST: "goes through something that is not a directory",
@@ -93,8 +92,11 @@ def _chunks(handle: int, size: int) -> Iterator[bytes]:
             yield data
 
 
-def write(home: Path, path: str, data: Iterable[bytes], guard: Guard) -> FileInfo:
-    """Write beside the file and rename. `guard` is held only where folders are made: a slow sender blocks no delete."""
+def write(home: Path, parts: Path, path: str, data: Iterable[bytes], guard: Guard) -> FileInfo:
+    """Collect the bytes in `parts`, then rename.
+
+    `guard` is held only while folders are made, so a slow sender never blocks a delete.
+    """
     target = resolve(home, path)
     if target == home.resolve():
         raise InvalidRequest("The path names the sandbox's home.", field="path")
@@ -103,7 +105,7 @@ def write(home: Path, path: str, data: Iterable[bytes], guard: Guard) -> FileInf
             if target.is_dir():
                 raise IsADirectoryError(errno.EISDIR, "directory")
             target.parent.mkdir(parents=True, exist_ok=True)
-            handle, part = tempfile.mkstemp(prefix=_PART, dir=target.parent)
+            handle, part = tempfile.mkstemp(dir=parts)
         try:
             with os.fdopen(handle, "wb", buffering=0) as file:
                 _copy(data, file.fileno())
@@ -150,7 +152,7 @@ def listing(home: Path, path: str) -> list[FileInfo]:
         return [
             _info(Path(entry.path), prefix + _text(entry.name), found)
             for entry in entries
-            if not entry.name.startswith(_PART) and (found := _stat(entry)) is not None
+            if (found := _stat(entry)) is not None
         ]
 
 
