@@ -7,6 +7,7 @@ not. Time stands still until `pass_time` moves it.
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -32,6 +33,8 @@ from differently_core.store.ports import Store
 STAGE = "arn:aws:execute-api:eu-central-1:123456789012:abcdef1234/v1"
 STEPS_MAX = 10_000
 BOOT = system("test")
+_SEEDS = itertools.count(1)
+"""The fake shares its backends by installation within a process, so no two worlds may have the same one."""
 
 
 @dataclass
@@ -84,12 +87,12 @@ class Tenant:
 
 
 class World:
-    def __init__(self, store: Store | None = None, *, seed: int = 1, tuning: Tuning | None = None) -> None:
+    def __init__(self, store: Store | None = None, *, seed: int | None = None, tuning: Tuning | None = None) -> None:
         self.clock = VirtualClock()
         self.store = store or MemoryStore()
         self.mail = Mail()
         catalog = Catalog(self.store, self.clock)
-        ids = SeededIds(self.clock, seed)
+        ids = SeededIds(self.clock, next(_SEEDS) if seed is None else seed)
         self.backends = PoolAdapters(self.clock, lambda: catalog.installation().id, dev=True)
         self.core = Core(self.store, self.clock, ids, self.mail, catalog, self.backends, tuning=tuning or Tuning())
         self.peppers = keys.Peppers({1: b"p" * 32})

@@ -195,6 +195,8 @@ def _retry(code: str) -> str:
     entry = REACTIONS[code]
     if entry.http_status == 500:
         return "Once or twice, if a repeat can do no harm; then tell your operator."
+    if code == "exec_unconfirmed":
+        return "Only a command that may run twice."
     return RETRIES[entry.retry]
 
 

@@ -55,7 +55,7 @@ def create(core: Core, caller: Caller, request: CreateSandbox, key: str | None =
     A key that names a live sandbox is answered with it, even when nothing new could be created any more.
     """
     try:
-        return _create(core, caller, request, key)
+        return _create_under_a_fresh_id(core, caller, request, key)
     except _REFUSALS:
         replayed = _live(core, caller, request, key)
         if replayed is None:
@@ -77,6 +77,19 @@ def _live(core: Core, caller: Caller, request: CreateSandbox, key: str | None) -
 
 def _randomness(core: Core, project: ProjectId, key: str) -> bytes:
     return keyed_bytes(core.catalog.installation().id_salt.encode(), project, key)
+
+
+class _IdTaken(Exception):
+    """A key names a live sandbox, so its next one has the same random bits; made in the same millisecond, the same id."""
+
+
+def _create_under_a_fresh_id(core: Core, caller: Caller, request: CreateSandbox, key: str | None) -> Created:
+    for _ in range(core.tuning.conflict_tries_max):
+        try:
+            return _create(core, caller, request, key)
+        except _IdTaken:
+            core.clock.sleep(0.001)
+    raise Internal("No fresh id was found; repeat the call.")
 
 
 def _create(core: Core, caller: Caller, request: CreateSandbox, key: str | None) -> Created:
@@ -113,6 +126,8 @@ def _try_quietly(core: Core, caller: Caller, draft: _Draft, admitted: Sandbox) -
             return Created(admitted.id, body, replayed=False)
         if "idempotency" in outcome.failed:
             return _replay(outcome.failed["idempotency"], draft.digest)
+        if "sandbox" in outcome.failed:
+            raise _IdTaken
         refusal = outcome
         if outcome.failed:
             break
@@ -147,7 +162,7 @@ def _enqueue(core: Core, caller: Caller, draft: _Draft, decision: Decision, refu
     if isinstance(outcome, Refused):
         if "idempotency" in outcome.failed:
             return _replay(outcome.failed["idempotency"], draft.digest)
-        raise Internal("A new sandbox met rows of another one; repeat the call.", failed=sorted(outcome.failed))
+        raise _IdTaken
     core.nudges.dispatch()
     return Created(queued.id, body, replayed=False)
 

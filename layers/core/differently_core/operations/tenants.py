@@ -95,7 +95,7 @@ def set_quota(core: Core, caller: Caller, org: OrgId, project: ProjectId | None,
         event = core.event(caller, "quota.update", owner.id, org, project=project)
         actions: list[Action] = [
             Put(changed, (Equals("version", owner.version),), "owner"),
-            _move(scope, owner.id, owner.limits, limits),
+            *_move(scope, owner.id, owner.limits, limits),
             Put(event, (Absent(),), "event"),
         ]
         if isinstance(core.commit(actions), Committed):
@@ -105,7 +105,8 @@ def set_quota(core: Core, caller: Caller, org: OrgId, project: ProjectId | None,
     raise StoreThrottled("This quota is being changed by others right now; repeat the call.")
 
 
-def _move(scope: Scope, name: str, before: Limits, after: Limits) -> Update:
+def _move(scope: Scope, name: str, before: Limits, after: Limits) -> list[Update]:
+    """The change of the counter; none when only limits of one sandbox, lifetime or backlog changed."""
     delta = {key: getattr(after.total, key) - getattr(before.total, key) for key in DIMENSIONS}
     add = {f"{side}_{key}": amount for key, amount in delta.items() if amount for side in ("free", "limit")}
-    return Update(Counter, Counter.key_of(scope, name), "counter", add=add)
+    return [Update(Counter, Counter.key_of(scope, name), "counter", add=add)] if add else []
