@@ -22,8 +22,9 @@ from ..model.sandbox import PoolRejection, Reason, Reservation, Sandbox, Sandbox
 from ..policy.placement import Decision, Wish, place
 from ..runtime.ids import KeyId, ProjectId, SandboxId, keyed_bytes
 from ..store.ports import Absent, Action, Committed, Put, Refused
-from .accounts import take
+from .accounts import name_of, take
 from .core import Caller, Core
+from .marks import clear_if_nobody_waits
 from .requests import CreateSandbox, SandboxView
 
 IDEMPOTENCY_KEY_MAX = 255
@@ -101,16 +102,35 @@ def _create(core: Core, caller: Caller, request: CreateSandbox, key: str | None)
         core.catalog.rules(sandbox.org, sandbox.project),
         core.catalog.template(sandbox.template),
     )
-    refusal: Refused | None = None
-    if decision.chosen is not None:
-        admitted = _admitted(core, sandbox, decision.chosen)
-        outcome = _try_quietly(core, caller, draft, admitted)
-        if isinstance(outcome, Created):
-            return outcome
-        refusal = outcome
-    elif not decision.may_wait:
-        raise _impossible(decision)
-    return _enqueue(core, caller, draft, decision, refusal)
+    if decision.chosen is None:
+        if not decision.may_wait:
+            raise _impossible(decision)
+        return _enqueue(core, caller, draft, decision, None)
+    outcome = _try_pools(core, caller, draft, decision)
+    if isinstance(outcome, Refused) and _is_held_up_by_nobody(core, sandbox, outcome):
+        outcome = _try_pools(core, caller, draft, decision)
+    return outcome if isinstance(outcome, Created) else _enqueue(core, caller, draft, decision, outcome)
+
+
+def _try_pools(core: Core, caller: Caller, draft: _Draft, decision: Decision) -> Created | Refused:
+    """The best pool; for a caller that does not want to wait the next ones too, as long as only pools refuse."""
+    outcome: Created | Refused = Refused()
+    for pool in decision.ranked if draft.sandbox.queue_timeout_seconds == 0 else decision.ranked[:1]:
+        outcome = _try_quietly(core, caller, draft, _admitted(core, draft.sandbox, pool))
+        if isinstance(outcome, Created) or set(outcome.failed) != {name_of(Scope.POOL, pool)}:
+            break
+    return outcome
+
+
+def _is_held_up_by_nobody(core: Core, sandbox: Sandbox, refusal: Refused) -> bool:
+    """True when marks of waiting were cleared that nobody stands behind any more; only asked before a final refusal."""
+    tenant, pool = _full_counters(sandbox, refusal)
+    if pool is not None and pool.waiting:
+        core.nudges.dispatch()  # it looks at every pool, and clears what is stale
+    final = sandbox.queue_timeout_seconds == 0 or _backlog_is_full(core, sandbox, tenant)
+    if not final or tenant is None or tenant.waiting is None:
+        return False
+    return clear_if_nobody_waits(core, sandbox.org, sandbox.project)
 
 
 def _try_quietly(core: Core, caller: Caller, draft: _Draft, admitted: Sandbox) -> Created | Refused:
@@ -287,12 +307,18 @@ def _check_may_wait(core: Core, sandbox: Sandbox, decision: Decision, refusal: R
             raise _over_quota(tenant, sandbox.size)
         where = f"pool {pool.name} is full" if pool is not None else decision.summary()
         raise InsufficientCapacity(f"No room right now ({where}) and queueTimeoutSeconds is 0; try again shortly.")
-    limit = core.catalog.org(sandbox.org).limits.queued_max
-    if tenant is not None and tenant.scope is Scope.ORG and (tenant.waiting or 0) >= limit:
+    if tenant is not None and _backlog_is_full(core, sandbox, tenant):
+        limit = core.catalog.org(sandbox.org).limits.queued_max
         raise QueueFull(
             f"{tenant.waiting} sandboxes of this organization are waiting already (limit {limit}).",
             waiting=tenant.waiting, limit=limit,
         )  # fmt: skip
+
+
+def _backlog_is_full(core: Core, sandbox: Sandbox, tenant: Counter | None) -> bool:
+    if tenant is None or tenant.scope is not Scope.ORG:
+        return False
+    return (tenant.waiting or 0) >= core.catalog.org(sandbox.org).limits.queued_max
 
 
 def _full_counters(sandbox: Sandbox, refusal: Refused | None) -> tuple[Counter | None, Counter | None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..model.attempt import Attempt, AttemptState
 from ..model.queue import QueueRow
-from ..model.sandbox import ENDED, Reason, Sandbox, SandboxEnv, Status
+from ..model.sandbox import ENDED, LIVE, Reason, Sandbox, SandboxEnv, Status
 from ..store.ports import Absent, Action, Delete, Equals, Outcome, Put
 from .accounts import give_back
 from .core import Caller, Core
@@ -77,7 +77,8 @@ def end(
         *give_back(sandbox, keep_pool=attempt is not None and not proved),
         event_of(core, caller, f"sandbox.{status.value}", sandbox, changed),
     ]
-    if sandbox.idempotent:
+    if sandbox.idempotent and sandbox.status in LIVE:
+        # A deleted one gave up its key when the delete was accepted; by now the key may name another sandbox.
         actions.append(free_key(sandbox.id))
     if sandbox.has_env:
         actions.append(Delete(SandboxEnv, SandboxEnv.key_of(sandbox.id), "env"))

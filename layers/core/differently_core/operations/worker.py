@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import TypeVar
 
 from ..contract import Adapter, CreateRequest, Info, Instance, InstanceState, Target
 from ..errors import (
-    AdapterFault, BackendError, DifferentlyError, InsufficientCapacity, NotFound, ProviderUnavailable, SandboxFailed,
+    AdapterFault, BackendError, DifferentlyError, InsufficientCapacity, InvalidState, NotFound, ProviderUnavailable,
+    SandboxFailed,
 )  # fmt: skip
 from ..model.attempt import Attempt, AttemptState
 from ..model.exec import ExecRequest
 from ..model.pool import PoolView
 from ..model.sandbox import Claim, Condition, Conditions, Reason, Sandbox, SandboxEnv, Status
 from ..runtime.ids import SandboxId
-from ..store.ports import Absent, Committed, Put, Refused, Update
+from ..store.ports import Absent, Action, Check, Committed, Equals, Put, Refused, Update
 from .accounts import give_back
+from .attempts import newest, unsettled
 from .core import Core, system
 from .ending import end, event_of, requeue, write, write_attempt
+from .marks import clear_if_nobody_waits
 from .sandboxes import free_key
 
 log = logging.getLogger(__name__)
@@ -61,7 +65,8 @@ def _wait_on(core: Core, sandbox: Sandbox) -> None:
     if sandbox.queue_deadline is not None and now >= sandbox.queue_deadline:
         detail = ", ".join(f"{entry.pool}: {entry.reason}" for entry in sandbox.rejections)
         reason = Reason(code="queue_timeout", source="timer", detail=detail, at=now)
-        end(core, TIMER, sandbox, Status.FAILED, reason)
+        if isinstance(end(core, TIMER, sandbox, Status.FAILED, reason), Committed):
+            clear_if_nobody_waits(core, sandbox.org, sandbox.project)
         return
     if sandbox.due_at is not None and now >= sandbox.due_at:
         look = core.after(core.tuning.queue_look_seconds)
@@ -92,17 +97,11 @@ def _expire(core: Core, sandbox: Sandbox) -> None:
 def _provision(core: Core, sandbox: Sandbox) -> None:
     if sandbox.claimed(core.clock.now()):
         return
-    attempt = _newest_attempt(core, sandbox)
+    attempt = newest(core, sandbox)
     if attempt is not None and attempt.status is AttemptState.CALLING:
         _observe(core, sandbox, attempt)
     else:
         _attempt(core, sandbox)
-
-
-def _newest_attempt(core: Core, sandbox: Sandbox) -> Attempt | None:
-    if sandbox.attempt == 0:
-        return None
-    return core.store.get(Attempt, Attempt.key_of(sandbox.id, sandbox.attempt))
 
 
 def adapter_of(core: Core, pool: str) -> Adapter:
@@ -146,7 +145,7 @@ def _attempt(core: Core, sandbox: Sandbox) -> None:
     changed, put = write(sandbox, claimed)
     outcome = core.store.transact([put, Put(attempt, (Absent(),), "attempt")])
     if isinstance(outcome, Committed):
-        _call_create(core, changed, attempt, adapter, info.create_seconds)
+        _call_create(core, changed, attempt, adapter)
 
 
 def _claim(core: Core, sandbox: Sandbox, seconds: float, **changes: object) -> Sandbox:
@@ -155,7 +154,8 @@ def _claim(core: Core, sandbox: Sandbox, seconds: float, **changes: object) -> S
     return sandbox.with_(claim=claim, due_at=until, **changes)
 
 
-def _call_create(core: Core, sandbox: Sandbox, attempt: Attempt, adapter: Adapter, seconds: float) -> None:
+def _call_create(core: Core, sandbox: Sandbox, attempt: Attempt, adapter: Adapter) -> None:
+    """Call the backend, in what is left of the attempt's time: nothing may come of it later than was written."""
     env = core.store.get(SandboxEnv, SandboxEnv.key_of(sandbox.id)) if sandbox.has_env else None
     template = core.catalog.template(sandbox.template)
     image = sandbox.image or (template.images.get(attempt.pool) if template is not None else None)
@@ -163,12 +163,17 @@ def _call_create(core: Core, sandbox: Sandbox, attempt: Attempt, adapter: Adapte
         owner=core.owner(sandbox.id), org=sandbox.org, project=sandbox.project, template=sandbox.template, image=image,
         size=sandbox.size, ttl_seconds=sandbox.ttl_seconds, labels=sandbox.labels, env=env.env if env else {},
     )  # fmt: skip
+    seconds = (attempt.call_until - core.clock.now()).total_seconds()
+    if seconds <= 0:
+        return  # this process stood still; whoever comes when its claim is over finds nothing and goes on
     try:
         instance = calling(adapter, lambda: adapter.create(request, seconds))
     except DifferentlyError as error:
-        _fail_attempt(core, sandbox, attempt, error, adapter)
+        _fail_attempt(core, sandbox, attempt, error)
         return
-    _advance(core, sandbox, attempt.with_(ref=instance.ref, ended=True), instance, adapter, before=attempt)
+    # After a repeated call the instance of an earlier one, whose answer was lost, may still come.
+    seen = attempt.with_(ref=instance.ref, ended=attempt.calls == 1)
+    _advance(core, sandbox, seen, instance, adapter, before=attempt)
 
 
 def _observe(core: Core, sandbox: Sandbox, attempt: Attempt) -> None:
@@ -201,7 +206,7 @@ def _absent(core: Core, sandbox: Sandbox, attempt: Attempt, adapter: Adapter, in
     elif vanished or now >= attempt.settles_at:
         why = "the instance disappeared" if vanished else "no instance came up"
         reason = Reason(code="attempt_lost", source="backend", detail=why, at=now)
-        _retry_or_fail(core, sandbox, attempt, reason, proved=finished(core, attempt))
+        _retry_or_fail(core, sandbox, attempt, reason, proved=not vanished)
     else:
         _look_again(core, sandbox, attempt, attempt)
 
@@ -214,7 +219,7 @@ def _repeat_create(core: Core, sandbox: Sandbox, attempt: Attempt, adapter: Adap
     )
     if isinstance(core.commit([write_attempt(attempt, repeated)]), Committed):
         stored = repeated.with_(version=attempt.version + 1)
-        _call_create(core, sandbox, stored, adapter, info.create_seconds)
+        _call_create(core, sandbox, stored, adapter)
 
 
 def _advance(
@@ -227,12 +232,11 @@ def _advance(
             _admit(core, sandbox, attempt, instance, reachable, before)
             return
     elif instance.state is InstanceState.ERROR:
-        failed = SandboxFailed(instance.message or "the backend reports it failed", settled=True)
-        _failed_instance(core, sandbox, attempt, failed, adapter, before=before)
+        _failed_instance(core, sandbox, attempt, instance.message or "the backend reports it failed")
         return
     if core.clock.now() - attempt.started_at > timedelta(seconds=core.tuning.ready_timeout_seconds):
-        late = SandboxFailed(f"not ready after {core.tuning.ready_timeout_seconds:.0f} s ({instance.state})", settled=True)
-        _failed_instance(core, sandbox, attempt, late, adapter, before=before)
+        seconds = core.tuning.ready_timeout_seconds
+        _failed_instance(core, sandbox, attempt, f"not ready after {seconds:.0f} s ({instance.state})")
         return
     _look_again(core, sandbox, attempt, before)
 
@@ -253,6 +257,10 @@ def _reachable(core: Core, adapter: Adapter, sandbox: Sandbox, instance: Instanc
 def _admit(
     core: Core, sandbox: Sandbox, attempt: Attempt, instance: Instance, reachable: Condition, before: Attempt
 ) -> None:
+    debts = _debts(core, sandbox, attempt)
+    if any(debt.ref == instance.ref for debt in debts):
+        _leave_to_cleanup(core, sandbox, attempt)
+        return
     now = core.clock.now()
     expires = now + timedelta(seconds=sandbox.ttl_seconds)
     conditions = Conditions(
@@ -268,25 +276,45 @@ def _admit(
     )  # fmt: skip
     changed, put = write(sandbox, running)
     live = write_attempt(before, attempt.with_(status=AttemptState.LIVE, due_at=None))
-    outcome = core.commit([put, live, event_of(core, WORKER, "sandbox.running", sandbox, changed)])
+    unchanged: list[Action] = [
+        Check(Attempt, debt.key(), f"debt {debt.number}", (Equals("version", debt.version),)) for debt in debts
+    ]
+    outcome = core.commit([put, live, event_of(core, WORKER, "sandbox.running", sandbox, changed), *unchanged])
     if isinstance(outcome, Refused):
-        _hand_over(core, sandbox, attempt, before)
+        _hand_over(core, sandbox, attempt)
+
+
+def _debts(core: Core, sandbox: Sandbox, attempt: Attempt) -> list[Attempt]:
+    """Earlier attempts whose cleanup could mean this instance: two pools may lead to one backend."""
+    if attempt.number == 1:
+        return []
+    return [
+        debt for debt in unsettled(core, sandbox.id)
+        if debt.number != attempt.number and debt.ref in (None, attempt.ref)
+    ]  # fmt: skip
+
+
+def _leave_to_cleanup(core: Core, sandbox: Sandbox, attempt: Attempt) -> None:
+    """The backend gave us the instance of an earlier attempt, which is being removed: wait until it is gone."""
+    reason = Reason(code="cleanup_pending", source="worker", detail="of an earlier attempt", at=core.clock.now())
+    seconds = core.tuning.capacity_requeue_seconds
+    outcome = requeue(core, WORKER, sandbox, attempt, reason, counted=False, seconds=seconds, proved=False)
+    _after_write(core, sandbox, attempt, outcome, proved=False)
 
 
 def _look_again(core: Core, sandbox: Sandbox, attempt: Attempt, before: Attempt) -> None:
     changed, put = write(sandbox, sandbox.with_(claim=None, due_at=core.after(core.tuning.observe_seconds)))
     actions = [put] if attempt == before else [put, write_attempt(before, attempt)]
     if isinstance(core.commit(actions), Refused):
-        _hand_over(core, sandbox, attempt, before)
+        _hand_over(core, sandbox, attempt)
 
 
-def _hand_over(core: Core, sandbox: Sandbox, attempt: Attempt, before: Attempt) -> None:
+def _hand_over(core: Core, sandbox: Sandbox, attempt: Attempt) -> None:
     """The sandbox was changed while the backend was called: note what was made, and let the newer intent act on it.
 
     A changed lifetime or label is no newer intent: the next step finds the instance and admits it.
     """
-    if attempt != before:
-        _note(core, attempt)
+    _note(core, attempt)
     found = core.store.get(Sandbox, sandbox.key())
     if found is None:
         return
@@ -309,9 +337,7 @@ def _note(core: Core, seen: Attempt) -> None:
 # Failure classes
 
 
-def _fail_attempt(
-    core: Core, sandbox: Sandbox, attempt: Attempt | None, error: DifferentlyError, adapter: Adapter | None = None
-) -> None:
+def _fail_attempt(core: Core, sandbox: Sandbox, attempt: Attempt | None, error: DifferentlyError) -> None:
     """React to a failed create by its class; `attempt` is None when the backend could not even be called."""
     log.info(
         "create failed",
@@ -321,39 +347,39 @@ def _fail_attempt(
     if error.reaction.marks_pool_unhealthy:
         _mark_unhealthy(core, sandbox.pool or "", error.message)
     unknown = isinstance(error, BackendError) and not error.settled
-    if error.code == "sandbox_failed" and attempt is not None and adapter is not None:
-        _failed_instance(core, sandbox, attempt, error, adapter, before=attempt)
-    elif unknown and attempt is not None and adapter is not None:
-        _unknown(core, sandbox, attempt, adapter)
+    # A refusal proves that nothing came of this call, not of an earlier one that was never answered.
+    proved = attempt is None or attempt.calls == 1
+    if isinstance(error, SandboxFailed) and attempt is not None:
+        _failed_instance(core, sandbox, attempt.with_(ended=error.settled and proved), error.message)
+    elif unknown and attempt is not None:
+        _unknown(core, sandbox, attempt)
     elif isinstance(error, InsufficientCapacity):
         seconds = core.tuning.capacity_requeue_seconds
-        outcome = requeue(core, WORKER, sandbox, attempt, reason, counted=False, seconds=seconds, proved=True)
-        _after_write(core, sandbox, attempt, outcome)
-    elif error.reaction.counts_attempt:
-        _retry_or_fail(core, sandbox, attempt, reason, proved=True)
+        outcome = requeue(core, WORKER, sandbox, attempt, reason, counted=False, seconds=seconds, proved=proved)
+        _after_write(core, sandbox, attempt, outcome, proved=proved)
+    elif error.reaction.counts_attempt or isinstance(error, InvalidState):
+        # In a wrong state now (a name still being freed, say) is not wrong for good.
+        _retry_or_fail(core, sandbox, attempt, reason, proved=proved)
     else:
-        outcome = end(core, WORKER, sandbox, Status.FAILED, reason, attempt)
-        _after_write(core, sandbox, attempt, outcome)
+        outcome = end(core, WORKER, sandbox, Status.FAILED, reason, attempt, proved=proved)
+        _after_write(core, sandbox, attempt, outcome, proved=proved)
 
 
-def _unknown(core: Core, sandbox: Sandbox, attempt: Attempt, adapter: Adapter) -> None:
+def _unknown(core: Core, sandbox: Sandbox, attempt: Attempt) -> None:
     """The answer is lost. Look under the same id soon; a late instance may come until `settles_at`."""
-    settles = core.after(calling(adapter, adapter.info).settles_seconds)
-    _look_again(core, sandbox, attempt.with_(settles_at=settles, call_until=core.clock.now()), attempt)
+    now = core.clock.now()
+    settles = now + (attempt.settles_at - attempt.call_until)
+    _look_again(core, sandbox, attempt.with_(settles_at=settles, call_until=now), attempt)
 
 
-def _failed_instance(
-    core: Core, sandbox: Sandbox, attempt: Attempt, error: DifferentlyError, adapter: Adapter, *, before: Attempt
-) -> None:
-    """This one failed on a healthy backend: remove what is left, then try again or give up."""
-    reason = Reason(code="sandbox_failed", source="backend", detail=error.message, at=core.clock.now())
-    known = attempt.with_(ended=attempt.ended or not isinstance(error, BackendError) or error.settled)
-    gone = remove(core, adapter, known) and finished(core, known)
-    if known != before and not isinstance(core.commit([write_attempt(before, known)]), Committed):
-        _hand_over(core, sandbox, known, before)
-        return
-    stored = known.with_(version=before.version + 1) if known != before else before
-    _retry_or_fail(core, sandbox, stored, reason, proved=gone)
+def _failed_instance(core: Core, sandbox: Sandbox, attempt: Attempt, detail: str) -> None:
+    """This one failed on a healthy backend: give it up, then try again or give up the sandbox.
+
+    What is left of it is removed by the cleanup, after this write. The other way round, a worker that stood still in
+    between could remove an instance that has become ready and is in use.
+    """
+    reason = Reason(code="sandbox_failed", source="backend", detail=detail, at=core.clock.now())
+    _retry_or_fail(core, sandbox, attempt, reason, proved=False)
 
 
 def _leave_pool(core: Core, sandbox: Sandbox, attempt: Attempt, error: DifferentlyError) -> None:
@@ -376,17 +402,21 @@ def _retry_or_fail(core: Core, sandbox: Sandbox, attempt: Attempt | None, reason
         outcome = requeue(
             core, WORKER, sandbox, attempt, reason, counted=True, seconds=seconds, proved=proved
         )
-    _after_write(core, sandbox, attempt, outcome)
+    _after_write(core, sandbox, attempt, outcome, proved=proved)
 
 
-def _after_write(core: Core, sandbox: Sandbox, attempt: Attempt | None, outcome: object) -> None:
+def _after_write(
+    core: Core, sandbox: Sandbox, attempt: Attempt | None, outcome: object, *, proved: bool
+) -> None:
     """What was freed may let somebody in; what was refused is looked at again under the newer intent."""
     if isinstance(outcome, Refused):
         if attempt is not None:
-            _hand_over(core, sandbox, attempt, attempt)
+            _hand_over(core, sandbox, attempt)
         else:
             core.nudges.worker(sandbox.id)
         return
+    if attempt is not None and not proved:
+        core.nudges.cleanup(sandbox.id, attempt.number)
     core.nudges.dispatch()
 
 
@@ -403,19 +433,36 @@ def _mark_unhealthy(core: Core, pool: str, message: str) -> None:
 
 
 def remove(core: Core, adapter: Adapter, attempt: Attempt) -> bool:
-    """Delete the attempt's instance and say whether its absence was then seen. Errors mean "not proved yet"."""
-    target = Target(core.owner(attempt.sandbox), attempt.ref)
+    """Delete everything of the sandbox at the backend and say whether its absence was then seen.
+
+    A backend may have made a second instance and told of one, so the last look is by owner. Errors mean "not proved
+    yet". Only for a sandbox that has ended: nothing of it may be in use there any more.
+    """
+    owner = core.owner(attempt.sandbox)
     try:
-        adapter.delete(target)
-        adapter.get(target)
-    except NotFound:
-        return True
+        if attempt.ref is not None and not delete_instance(adapter, Target(owner, attempt.ref)):
+            return False
+        return find_instance(adapter, Target(owner)) is None or delete_instance(adapter, Target(owner))
     except Exception as error:
         log.info(
             "removal not confirmed",
             extra={"sandbox": attempt.sandbox, "pool": attempt.pool, "error": type(error).__name__},
         )
     return False
+
+
+def delete_instance(adapter: Adapter, target: Target) -> bool:
+    """Delete, then look: a backend may accept a delete long before the instance is gone."""
+    with suppress(NotFound):  # of a ref that belongs to somebody else by now
+        adapter.delete(target)
+    return find_instance(adapter, target) is None
+
+
+def find_instance(adapter: Adapter, target: Target) -> Instance | None:
+    try:
+        return adapter.get(target)
+    except NotFound:
+        return None
 
 
 def finished(core: Core, attempt: Attempt) -> bool:
@@ -425,7 +472,7 @@ def finished(core: Core, attempt: Attempt) -> bool:
 
 def _terminate(core: Core, sandbox: Sandbox) -> None:
     """Delete at the backend until it is gone, then give everything back. Quota goes back even while a backend is stuck."""
-    attempt = _newest_attempt(core, sandbox)
+    attempt = newest(core, sandbox)
     if attempt is None or attempt.status in (AttemptState.SETTLED, AttemptState.DEBT):
         _finish(core, sandbox, None)
         return
@@ -443,8 +490,11 @@ def _terminate(core: Core, sandbox: Sandbox) -> None:
 def _finish(core: Core, sandbox: Sandbox, attempt: Attempt | None) -> None:
     reason = sandbox.reason or Reason(code="deleted", source="caller", at=core.clock.now())
     outcome = end(core, WORKER, sandbox, Status.TERMINATED, reason, attempt)
-    if isinstance(outcome, Committed):
-        core.nudges.dispatch()
+    if isinstance(outcome, Refused):
+        return
+    if sandbox.reservation is None:
+        clear_if_nobody_waits(core, sandbox.org, sandbox.project)
+    core.nudges.dispatch()
 
 
 def _try_later(core: Core, sandbox: Sandbox, attempt: Attempt) -> None:
