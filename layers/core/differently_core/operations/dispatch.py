@@ -11,7 +11,7 @@ from collections import Counter as Tally
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..model.attempt import Attempt, AttemptState
+from ..model.attempt import AttemptState
 from ..model.queue import QUEUE_SHARDS, QueueRow
 from ..model.quota import Counter, Scope
 from ..model.record import Key, Table
@@ -19,8 +19,9 @@ from ..model.resources import DIMENSIONS, UNLIMITED, Size
 from ..model.sandbox import Reservation, Sandbox, Status
 from ..policy.placement import Candidate, Decision, Wish, place
 from ..quotas.fairness import Admission, Plan, Waiting, plan
-from ..store.ports import ACTIONS_MAX, Action, Committed, Delete, Present, Put, Update
+from ..store.ports import ACTIONS_MAX, Absent, Action, AnyOf, Check, Committed, Delete, OneOf, Present, Put, Update
 from .accounts import name_of, take
+from .attempts import unsettled
 from .core import Core, system
 from .ending import event_of, write
 
@@ -46,14 +47,16 @@ def dispatch(core: Core) -> Report:
     left = 0
     for _ in range(ROUNDS_MAX):
         queue = _Queue.read(core)
-        left = len(queue.rows)
         planned = queue.plan(core)
-        if planned.admissions:
-            admitted += _admit(core, queue, planned.admissions)
-        if len(planned.admissions) < BATCH_MAX:
+        went = _admit(core, planned.admissions)
+        admitted += went
+        left = len(queue.rows) - went
+        if went == len(planned.admissions) < BATCH_MAX:
             _mark_waiting(core, queue, planned)
-            left -= len(planned.admissions)
             break
+    else:
+        if admitted:
+            core.nudges.dispatch()  # a long queue: somebody else goes on
     if admitted or left:
         log.info("dispatched", extra={"admitted": admitted, "waiting": left})
     return Report(admitted, left)
@@ -139,10 +142,8 @@ class _Placer:
         if row.attempt == 0:
             return frozenset()
         if row.sandbox not in self._debts:
-            page = self._core.store.query(Table.STATE, f"SBX#{row.sandbox}", prefix="ATTEMPT#")
-            debts = (entry for entry in page.rows if isinstance(entry, Attempt))
             self._debts[row.sandbox] = frozenset(
-                entry.pool for entry in debts if entry.status is AttemptState.DEBT
+                entry.pool for entry in unsettled(self._core, row.sandbox) if entry.status is AttemptState.DEBT
             )
         return self._debts[row.sandbox]
 
@@ -180,8 +181,10 @@ def _counters(core: Core, names: Sequence[tuple[Scope, str]]) -> dict[tuple[Scop
     return found
 
 
-def _admit(core: Core, queue: _Queue, admissions: Sequence[Admission]) -> int:
+def _admit(core: Core, admissions: Sequence[Admission]) -> int:
     """One transaction for the batch; what a named condition refuses is dropped and the rest goes on."""
+    if not admissions:
+        return 0
     sandboxes = _read_sandboxes(core, admissions)
     chosen = list(admissions)
     _drop_strays(core, [entry for entry in chosen if entry.row.sandbox not in sandboxes])
@@ -215,9 +218,17 @@ def _read_sandboxes(core: Core, admissions: Sequence[Admission]) -> dict[str, Sa
 
 
 def _drop_strays(core: Core, entries: Sequence[Admission]) -> None:
-    """A queue row whose sandbox is no longer queued (deleted meanwhile) must not be looked at again."""
+    """A queue row whose sandbox is no longer queued (deleted meanwhile) must not be looked at again.
+
+    The condition is on the sandbox: it may be back in the queue by now, under the same row.
+    """
     for entry in entries:
-        core.store.transact([Delete(QueueRow, entry.row.key(), "queue")])
+        key = Sandbox.key_of(entry.row.sandbox)
+        strayed = Check(Sandbox, key, "sandbox", (AnyOf((Absent(), OneOf("status", _NOT_QUEUED))),))
+        core.store.transact([Delete(QueueRow, entry.row.key(), "queue"), strayed])
+
+
+_NOT_QUEUED = tuple(sorted(frozenset(Status) - {Status.QUEUED}))
 
 
 def _actions(
