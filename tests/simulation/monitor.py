@@ -1,0 +1,398 @@
+"""What must hold at every moment, looked at after every write and before every delete at a backend.
+
+The monitor keeps a copy of every row as it was last written. So a write is judged by what it changed, and the sums that
+counters must equal are kept up to date instead of being added up anew; `check_everything` adds them up all the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from differently_adapters.providers.fake import FakeBackend, FakeInstance
+from differently_core.contract import CreateRequest
+from differently_core.model.attempt import Attempt, AttemptState
+from differently_core.model.due import DUE_SHARDS
+from differently_core.model.event import Event
+from differently_core.model.idempotency import IdempotencyRow
+from differently_core.model.pool import External, PolicyRules, Pool, Trust
+from differently_core.model.queue import QueueRow
+from differently_core.model.quota import Counter, Scope
+from differently_core.model.record import Key, Record
+from differently_core.model.resources import DIMENSIONS, Size
+from differently_core.model.sandbox import ENDED, GONE, LIVE, TRANSITIONS, Sandbox, SandboxEnv, Status
+from differently_core.operations.catalog import CACHE_SECONDS
+from differently_core.operations.worker import CREATE_CALLS_MAX
+from differently_core.runtime.clock import Clock
+from differently_core.store.checks import key_of
+from differently_core.store.memory import MemoryStore
+from differently_core.store.ports import Action, Check
+
+from .processes import Process, Violation
+
+Amounts = tuple[int, ...]
+NOTHING: Amounts = (0,) * len(DIMENSIONS)
+CALLABLE = frozenset({AttemptState.CALLING, AttemptState.LIVE})
+MAY_LEAVE_THE_ORGANIZATION = "external pools get nothing that policy refuses"
+
+
+def _amounts(size: Size) -> Amounts:
+    return (size.sandboxes, size.cpu_millis, size.memory_mib, size.disk_gib)
+
+
+class Monitor:
+    def __init__(self, memory: MemoryStore, clock: Clock, tally: Tally[str]) -> None:
+        self.rows: dict[Key, Record] = {}
+        self.ours = ""
+        """The installation's id."""
+        self.process: Callable[[], Process | None] = lambda: None
+        self.tell: Callable[[str], None] = lambda line: None
+        self.held: defaultdict[tuple[Scope, str], Amounts] = defaultdict(lambda: NOTHING)
+        self.attempts: defaultdict[str, dict[int, Attempt]] = defaultdict(dict)
+        self.idempotency_seen: defaultdict[Key, list[tuple[int, IdempotencyRow | None]]] = defaultdict(list)
+        """For each key, its rows one after another, each with the number of the write that made it."""
+        self.policies: list[tuple[float, PolicyRules]] = []
+        """The global ones, each with when it began."""
+        self.denied: dict[str, str] = {}
+        """The pool that an organization's own policy denies; it never changes."""
+        self.commits = 0
+        self._memory = memory
+        self._clock = clock
+        self._tally = tally
+        self._requests: dict[int, tuple[CreateRequest, int]] = {}
+        self._calls: Tally[tuple[str, int]] = Tally()
+        self._makers: dict[tuple[str, str], int] = {}
+
+    # What the store is told.
+
+    def committed(self, actions: Sequence[Action]) -> None:
+        self.commits += 1
+        changes: list[tuple[Record | None, Record | None]] = []
+        for action in actions:
+            if isinstance(action, Check):
+                continue
+            key = key_of(action)
+            before = self.rows.get(key)
+            after = self._memory.get(Record, key)
+            if after is None:
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = after
+            changes.append((before, after))
+        touched: set[tuple[Scope, str]] = set()
+        for before, after in changes:
+            self._add(before, after, touched)
+        for before, after in changes:
+            self._judge(before, after, changes)
+        for name in touched:
+            self._judge_counter(name)
+
+    def _add(self, before: Record | None, after: Record | None, touched: set[tuple[Scope, str]]) -> None:
+        for row, sign in ((before, -1), (after, 1)):
+            for name, amounts in _holdings(row):
+                held = self.held[name]
+                self.held[name] = tuple(have + sign * more for have, more in zip(held, amounts, strict=True))
+                touched.add(name)
+            if isinstance(row, Counter):
+                touched.add((row.scope, row.name))
+        row = after or before
+        if isinstance(row, Attempt):
+            assert isinstance(after, Attempt), "an attempt was deleted"
+            self.attempts[row.sandbox][row.number] = after
+        elif isinstance(row, IdempotencyRow):
+            assert after is None or isinstance(after, IdempotencyRow)
+            self.idempotency_seen[row.key()].append((self.commits, after))
+
+    def _judge(
+        self, before: Record | None, after: Record | None, changes: Sequence[tuple[Record | None, Record | None]]
+    ) -> None:
+        row = after or before
+        if isinstance(row, Sandbox):
+            assert before is None or isinstance(before, Sandbox)
+            must(isinstance(after, Sandbox), "I7", f"{row.id} was deleted")
+            assert isinstance(after, Sandbox)
+            self._judge_sandbox(before, after, [new for _, new in changes if isinstance(new, Event)])
+            self._judge_rows_of(after)
+        elif isinstance(row, Attempt):
+            assert before is None or isinstance(before, Attempt)
+            assert isinstance(after, Attempt)
+            self._judge_attempt(before, after)
+            self._judge_rows_of(self._sandbox(row.sandbox))
+        elif isinstance(row, (QueueRow, IdempotencyRow)):
+            sandbox = self.rows.get(Sandbox.key_of(row.sandbox))
+            if isinstance(sandbox, Sandbox):
+                self._judge_rows_of(sandbox)
+        elif isinstance(row, Event):
+            must(before is None, "I10", f"the event {row.id} was changed")
+        elif isinstance(row, Counter) and isinstance(before, Counter) and isinstance(after, Counter):
+            self._judge_admission(before, after)
+
+    # Sandboxes.
+
+    def _judge_sandbox(self, before: Sandbox | None, after: Sandbox, events: Sequence[Event]) -> None:
+        if before is None:
+            must(after.status in (Status.QUEUED, Status.PROVISIONING), "I7", f"{after.id} began as {after.status}")
+            process = self.process()
+            if process is not None:
+                process.creates.append(after.id)
+        else:
+            must(after.version == before.version + 1, "I7", f"{after.id}: version {before.version}->{after.version}")
+            must(after.generation >= before.generation, "I7", f"{after.id}: the generation went back")
+            must(after.created_at == before.created_at, "I7", f"{after.id}: made anew over itself")
+            self._judge_user_writes(before, after, events)
+            must(
+                before.backend_ref in (None, after.backend_ref) or after.status is not Status.RUNNING, "I1",
+                f"{after.id}: handed out {before.backend_ref}, then {after.backend_ref}",
+            )  # fmt: skip
+        if before is None or before.status is not after.status:
+            self._judge_transition(before, after, events)
+        must((after.due_at is None) == (after.status in ENDED), "I7", f"{after.id} {after.status}: due {after.due_at}")
+
+    def _judge_transition(self, before: Sandbox | None, after: Sandbox, events: Sequence[Event]) -> None:
+        came_from = before.status.value if before is not None else "new"
+        self._tally[f"transition {came_from} -> {after.status.value}"] += 1
+        self.tell(f"{after.id[-6:]} {came_from} -> {after.status.value} ({after.reason.code if after.reason else ''})")
+        if before is not None:
+            must(after.status in TRANSITIONS[before.status], "I7", f"{after.id}: {before.status} -> {after.status}")
+            must(before.status not in GONE or after.status in GONE, "I6", f"{after.id} came back to life")
+        told = [event for event in events if event.target == after.id and event.after == after.status.value]
+        must(len(told) == 1, "I10", f"{after.id} -> {after.status}: {len(told)} events tell of it")
+        if after.status is Status.PROVISIONING:
+            self._judge_placement(after)
+        if after.reason is not None and after.reason.code == "ttl_expired" and after.status is Status.TERMINATING:
+            assert before is not None
+            assert before.expires_at is not None
+            must(self._clock.now() >= before.expires_at, "I14", f"{after.id} ended before {before.expires_at}")
+        if after.reason is not None and after.reason.code == "queue_timeout":
+            assert before is not None
+            deadline = before.queue_deadline
+            must(deadline is not None and self._clock.now() >= deadline, "I14", f"{after.id} gave up early")
+        if after.status is Status.RUNNING:
+            assert after.started_at is not None
+            lifetime = timedelta(seconds=after.ttl_seconds)
+            must(after.expires_at == after.started_at + lifetime, "I14", f"{after.id} has another lifetime")
+
+    def _judge_user_writes(self, before: Sandbox, after: Sandbox, events: Sequence[Event]) -> None:
+        """Only an update changes what users write."""
+        updated = any(event.action == "sandbox.update" and event.target == after.id for event in events)
+        if not updated:
+            same = before.labels == after.labels and before.ttl_seconds == after.ttl_seconds
+            must(same, "I7", f"{after.id}: a user's labels or lifetime were overwritten")
+            kept = before.expires_at in (None, after.expires_at)
+            must(kept, "I14", f"{after.id}: expiry moved from {before.expires_at} to {after.expires_at}")
+
+    def _judge_placement(self, after: Sandbox) -> None:
+        assert after.pool is not None
+        pool = self.rows.get(Pool.key_of(after.pool))
+        counter = self.rows.get(Counter.key_of(Scope.POOL, after.pool))
+        must(isinstance(pool, Pool) and isinstance(counter, Counter), "I9", f"{after.id} on a pool that is not there")
+        assert isinstance(pool, Pool)
+        assert isinstance(counter, Counter)
+        must(counter.closed is None, "I5", f"{after.id} was let into {after.pool}, which is closed")
+        must(not after.allowed_pools or pool.name in after.allowed_pools, "I9", f"{after.id} is not for {pool.name}")
+        must(self.denied.get(after.org) != pool.name, "I9", f"{after.id} on {pool.name}, which its organization denies")
+        if pool.trust is Trust.EXTERNAL:
+            allowed = any(_allows(rules, pool.name) for rules in self._rules_lately())
+            must(allowed, "I9", f"{after.id} on {pool.name}: {MAY_LEAVE_THE_ORGANIZATION}")
+
+    def _rules_lately(self) -> Iterable[PolicyRules]:
+        """Policies in force now or within the life of a cache entry; a process may have read them a while ago too."""
+        process = self.process()
+        oldest = self._clock.monotonic() - CACHE_SECONDS
+        if process is not None:
+            oldest = min(oldest, process.dies_at - 900.0 - CACHE_SECONDS)
+        ends: float | None = None
+        for began, rules in reversed(self.policies):
+            if ends is None or ends >= oldest:
+                yield rules
+            ends = began
+
+    def _judge_rows_of(self, sandbox: Sandbox) -> None:
+        """What must be true of a sandbox and the rows around it whenever nobody is in the middle of a write."""
+        queue = self.rows.get(QueueRow.key_of(sandbox.org, sandbox.priority, sandbox.id))
+        if sandbox.status is Status.QUEUED:
+            must(queue is not None, "queue", f"{sandbox.id} waits and is not in the queue")
+            must(sandbox.reservation is None, "I5", f"{sandbox.id} waits and holds something")
+        elif sandbox.status is not Status.TERMINATING:
+            must(queue is None, "queue", f"{sandbox.id} is {sandbox.status} and still in the queue")
+        row = self.rows.get(IdempotencyRow.key_of(sandbox.id))
+        guarded = isinstance(row, IdempotencyRow) and row.sandbox == sandbox.id
+        wanted = sandbox.idempotent and sandbox.status in LIVE
+        must(guarded == wanted, "I8", f"{sandbox.id} is {sandbox.status} and its key is {'kept' if guarded else 'free'}")
+        env = self.rows.get(SandboxEnv.key_of(sandbox.id))
+        expected = sandbox.has_env and sandbox.status not in ENDED
+        must((env is not None) == expected, "I15", f"{sandbox.id} is {sandbox.status}, its environment {env}")
+        self._judge_attempts_of(sandbox)
+
+    def _judge_attempts_of(self, sandbox: Sandbox) -> None:
+        attempts = self.attempts.get(sandbox.id, {})
+        must(len(attempts) == sandbox.attempt, "I4", f"{sandbox.id}: {len(attempts)} attempts of {sandbox.attempt}")
+        open_ones = [number for number, attempt in attempts.items() if attempt.status in CALLABLE]
+        must(open_ones in ([], [sandbox.attempt]), "I1", f"{sandbox.id}: attempts {open_ones} are open")
+        if sandbox.status in ENDED or sandbox.status is Status.QUEUED:
+            must(not open_ones, "I4", f"{sandbox.id} is {sandbox.status} and an attempt is open")
+        if sandbox.status is Status.RUNNING:
+            newest = attempts[sandbox.attempt]
+            fits = newest.status is AttemptState.LIVE and newest.ref == sandbox.backend_ref is not None
+            must(fits, "I1", f"{sandbox.id} runs as {sandbox.backend_ref}, its attempt is {newest.status} {newest.ref}")
+        if sandbox.status in ENDED:
+            must(sandbox.reservation is None, "I5", f"{sandbox.id} has ended and holds something")
+
+    # Attempts.
+
+    def _judge_attempt(self, before: Attempt | None, after: Attempt) -> None:
+        name = f"{after.sandbox} attempt {after.number}"
+        came_from = before.status.value if before is not None else "new"
+        if before is None:
+            must(after.status is AttemptState.CALLING, "I4", f"{name} began as {after.status}")
+            self._tally[f"attempt new -> {after.status.value}"] += 1
+        elif before.status is not after.status:
+            self._tally[f"attempt {came_from} -> {after.status.value}"] += 1
+            must(after.status in _ATTEMPTS[before.status], "I4", f"{name}: {before.status} -> {after.status}")
+        debt = after.status is AttemptState.DEBT
+        must(after.holds_slot == debt, "I5", f"{name} is {after.status}, holds its slot: {after.holds_slot}")
+        must((after.due_at is not None) == debt, "I4", f"{name} is {after.status}, due {after.due_at}")
+
+    # Counters.
+
+    def _judge_admission(self, before: Counter, after: Counter) -> None:
+        for name in DIMENSIONS:
+            taken = getattr(before, f"free_{name}") - getattr(after, f"free_{name}")
+            moved = getattr(before, f"limit_{name}") - getattr(after, f"limit_{name}")
+            if taken > moved:
+                free = getattr(after, f"free_{name}")
+                must(free >= 0, "I5", f"{after.scope} {after.name}: {name} admitted above the limit ({free} free)")
+
+    def _judge_counter(self, name: tuple[Scope, str]) -> None:
+        counter = self.rows.get(Counter.key_of(*name))
+        held = self.held[name]
+        if not isinstance(counter, Counter):
+            must(not any(held), "I5", f"{name[0]} {name[1]} has no counter and {held} is held")
+            return
+        counted = _amounts(counter.held)
+        must(counted == held, "I5", f"{name[0]} {name[1]} counts {counted} as held; sandboxes and attempts hold {held}")
+
+    # Backends.
+
+    def create_called(self, backend: FakeBackend, request: CreateRequest) -> None:
+        sandbox = self._sandbox(request.owner.sandbox)
+        attempt = self.attempts[sandbox.id].get(sandbox.attempt)
+        assert attempt is not None, "a create was called before its attempt was written"
+        self._requests[id(request)] = (request, attempt.number)
+        must(attempt.status is not AttemptState.SETTLED, "I4", f"{sandbox.id}: a create for a settled attempt")
+        called = (sandbox.id, attempt.number)
+        self._calls[called] += 1
+        bound = CREATE_CALLS_MAX if backend.idempotent_create else 1
+        must(self._calls[called] <= bound, "I1", f"{sandbox.id}: create {self._calls[called]} of one attempt")
+        must(self._clock.now() <= attempt.call_until, "I4", f"{sandbox.id}: a create after its attempt's time")
+
+    def made(self, backend: FakeBackend, request: CreateRequest, instance: FakeInstance) -> None:
+        sandbox = request.owner.sandbox
+        _, number = self._requests[id(request)]
+        if (sandbox, instance.ref) in self._makers:
+            return
+        self._makers[sandbox, instance.ref] = number
+        status = self.attempts[sandbox][number].status
+        must(status is not AttemptState.SETTLED, "I4", f"{sandbox}: {instance.ref} came after attempt {number} was settled")
+
+    def deleting(self, backend: FakeBackend, instance: FakeInstance) -> None:
+        owner = instance.owner
+        must(owner.installation == self.ours, "I2", f"{instance.ref} of {owner} is not ours and is being deleted")
+        sandbox = self.rows.get(Sandbox.key_of(owner.sandbox))  # type: ignore[arg-type]  # read off a label
+        must(isinstance(sandbox, Sandbox), "I2", f"{instance.ref} belongs to no sandbox of ours and is being deleted")
+        assert isinstance(sandbox, Sandbox)
+        if sandbox.status in GONE:
+            return
+        in_use = sandbox.status is Status.RUNNING and sandbox.backend_ref == instance.ref
+        must(not in_use, "I1", f"{sandbox.id}: {instance.ref} is in use and is being deleted")
+        maker = self.attempts[sandbox.id].get(self._makers.get((sandbox.id, instance.ref), 0))
+        if maker is not None and maker.status is AttemptState.CALLING:
+            must(False, "I3", f"{sandbox.id}: {instance.ref} is being made and deleted at once")
+
+    # Everything.
+
+    def check_everything(self) -> None:
+        """The sums from the start, the copy against the store, the due index against the rows."""
+        stored = self._memory.rows()
+        must(dict(stored) == self.rows, "simulation", "a row was written behind the monitor's back")
+        held: defaultdict[tuple[Scope, str], Amounts] = defaultdict(lambda: NOTHING)
+        for row in stored.values():
+            for name, amounts in _holdings(row):
+                held[name] = tuple(have + more for have, more in zip(held[name], amounts, strict=True))
+            if isinstance(row, Counter):
+                held[row.scope, row.name] = held[row.scope, row.name]
+        for name, amounts in held.items():
+            must(self.held[name] == amounts, "simulation", f"the running sum of {name} is wrong")
+            self._judge_counter(name)
+        self._check_queue(stored)
+        self._check_due(stored)
+
+    def _check_queue(self, stored: Mapping[Key, Record]) -> None:
+        for row in stored.values():
+            if isinstance(row, QueueRow):
+                status = self._sandbox(row.sandbox).status
+                waits = status in (Status.QUEUED, Status.TERMINATING)
+                must(waits, "queue", f"{row.sandbox} is {status} and in the queue")
+            elif isinstance(row, IdempotencyRow):
+                status = self._sandbox(row.sandbox).status
+                must(status in LIVE, "I8", f"a key names {row.sandbox}, which is {status}")
+            elif isinstance(row, Sandbox):
+                self._judge_rows_of(row)
+
+    def _check_due(self, stored: Mapping[Key, Record]) -> None:
+        expected = {
+            key: row.index()["due_sk"]
+            for key, row in stored.items()
+            if isinstance(row, (Sandbox, Attempt)) and row.due_at is not None
+        }
+        found: dict[Key, object] = {}
+        for shard in range(DUE_SHARDS):
+            after: str | None = None
+            while True:
+                rows, after = self._memory.query_due(f"DUE#{shard}", until="9999", after=after)
+                found.update((row.key, row.due) for row in rows)
+                if after is None:
+                    break
+        must(found == expected, "I7", "the due index and the due times differ")
+
+    def _sandbox(self, sandbox: str) -> Sandbox:
+        found = self.rows.get(Sandbox.key_of(sandbox))  # type: ignore[arg-type]  # read off a row or a label
+        must(isinstance(found, Sandbox), "I4", f"{sandbox} has rows and no record")
+        assert isinstance(found, Sandbox)
+        return found
+
+
+_ATTEMPTS: Mapping[AttemptState, frozenset[AttemptState]] = {
+    AttemptState.CALLING: frozenset({AttemptState.LIVE, AttemptState.DEBT, AttemptState.SETTLED}),
+    AttemptState.LIVE: frozenset({AttemptState.DEBT, AttemptState.SETTLED}),
+    AttemptState.DEBT: frozenset({AttemptState.SETTLED}),
+    AttemptState.SETTLED: frozenset(),
+}
+
+
+def must(holds: bool, invariant: str, what: str) -> None:
+    if not holds:
+        raise Violation(f"{invariant}: {what}")
+
+
+def _holdings(row: Record | None) -> Iterable[tuple[tuple[Scope, str], Amounts]]:
+    """What a row holds, of which counter."""
+    if isinstance(row, Sandbox) and row.reservation is not None:
+        amounts = _amounts(row.reservation.size)
+        if row.reservation.tenant:
+            yield (Scope.ORG, row.org), amounts
+            yield (Scope.PROJECT, row.project), amounts
+        if row.reservation.pool is not None:
+            yield (Scope.POOL, row.reservation.pool), amounts
+    elif isinstance(row, Attempt) and row.holds_slot:
+        yield (Scope.POOL, row.pool), _amounts(row.size)
+
+
+def _allows(rules: PolicyRules, pool: str) -> bool:
+    return rules.external is External.ALLOWED and pool in rules.external_pools
+
+
+def at(moment: datetime) -> str:
+    return moment.strftime("%H:%M:%S.%f")[:-3]
