@@ -9,13 +9,23 @@ import pytest
 
 from tests.e2e.plane import Client, Plane
 
+HOSTILE = {
+    "AWS_PROFILE": "no-such-profile",
+    "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE",
+    "AWS_ENDPOINT_URL": "http://192.0.2.1:1",
+    "AWS_REGION": "eu-central-1",
+    "HTTP_PROXY": "http://192.0.2.1:1",
+    "http_proxy": "http://192.0.2.1:1",
+}
+"""A shell that is set up for somebody else's account, behind a proxy that does not answer: none of it may matter."""
 
-@pytest.fixture(scope="module")
+
+@pytest.fixture(scope="session")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    """One that runs for a whole module."""
+    """One that tests share, each with sandboxes of its own."""
     running = Plane(tmp_path_factory.mktemp("plane"))
     try:
-        running.start()
+        running.start(**HOSTILE)
         yield running
     finally:
         running.clean_up()

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -150,15 +151,31 @@ class Plane:
         (installation,) = (self.data_dir / "sandboxes").iterdir()
         return sorted(path.name for path in installation.iterdir())
 
+    def raw(self, request: bytes) -> bytes:
+        """What the server answers to exactly these bytes, up to the end of the connection."""
+        host, _, port = self.access["url"].removeprefix("http://").rpartition(":")
+        with socket.create_connection((host, int(port)), 30) as sock:
+            sock.sendall(request)
+            found = b""
+            while piece := sock.recv(65_536):
+                found += piece
+        return found
+
+    def set_quota(self, sandboxes: int) -> None:
+        with self.client(operator=True) as operator:
+            answer = operator.http.put(f"/v1/projects/{operator.project}/quota", json={"maxConcurrent": sandboxes})
+            assert answer.status_code == 200, answer.text
+
     @contextlib.contextmanager
-    def client(self, *, operator: bool = False) -> Iterator[Client]:
+    def client(self, *, operator: bool = False, key: str | None = None, project: str | None = None) -> Iterator[Client]:
+        """With the first tenant's key, the operator's, or the one given."""
         access = self.access
-        key = access["operatorKey" if operator else "tenantKey"]
+        key = key or access["operatorKey" if operator else "tenantKey"]
         with httpx.Client(
             base_url=access["url"], headers={"Authorization": f"Bearer {key}"}, timeout=60.0, trust_env=False,
             limits=httpx.Limits(max_connections=128, max_keepalive_connections=128),
         ) as http:  # fmt: skip
-            yield Client(http, access["projectId"])
+            yield Client(http, project or access["projectId"])
 
 
 class Client:
@@ -167,6 +184,11 @@ class Client:
     def __init__(self, http: httpx.Client, project: str) -> None:
         self.http = http
         self.project = project
+
+    def made(self, path: str, body: dict[str, Any]) -> Any:
+        answer = self.http.post(path, json=body)
+        assert answer.status_code == 201, answer.text
+        return answer.json()
 
     def create(self, **body: Any) -> Any:
         answer = self.http.post("/v1/sandboxes", json=body)

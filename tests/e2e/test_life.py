@@ -11,11 +11,9 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import ClassVar
 
 import httpx
-import pytest
 
 from tests.e2e.plane import STOP_SECONDS_MAX, Client, Plane, at_once, until
 
@@ -23,13 +21,16 @@ Fresh = Callable[[], Plane]
 
 
 def test_a_kill_in_the_middle_of_provisioning_loses_and_doubles_nothing(fresh: Fresh) -> None:
+    """Forty sandboxes leave the queue at once while sixty more are created; with the first that runs comes the kill."""
     first = fresh()
     first.start()
-    accepted: list[str] = []
+    first.set_quota(1)
     with first.client() as client:
+        accepted = [client.running(), *at_once(16, lambda _: str(client.create()["id"]), range(39))]
         creating = threading.Thread(target=create_until_killed, args=(client, accepted))
         creating.start()
-        until(lambda: len(accepted) >= 10 and client.list("running"), "the first one runs")
+        first.set_quota(100)
+        until(lambda: len(client.list("running")) > 1, "the first one runs")
         first.kill()
         creating.join(STOP_SECONDS_MAX)
     assert first.emulator_lives()
@@ -37,6 +38,7 @@ def test_a_kill_in_the_middle_of_provisioning_loses_and_doubles_nothing(fresh: F
     second = fresh()
     second.start()
     assert second.emulator_pid == first.emulator_pid
+    assert "that the last run was working on" in second.output  # else the kill came too late to prove anything
     with second.client() as client:
         until(lambda: all(found["status"] == "running" for found in client.list()), "all of them run")
         there = {found["id"]: found for found in client.list()}
@@ -44,7 +46,7 @@ def test_a_kill_in_the_middle_of_provisioning_loses_and_doubles_nothing(fresh: F
         # One directory for each, and nothing half-made.
         assert second.directories() == sorted(there)
         assert client.quota()["used"]["concurrent"] == len(there)
-        some = accepted[0]
+        some = accepted[-1]
         assert client.exec(some, "printf %s $SANDBOX_ID")["stdout"] == some
     assert second.stop() == 0
     assert not second.emulator_lives()
@@ -77,16 +79,6 @@ def test_a_stop_keeps_the_state_for_the_next_start(fresh: Fresh) -> None:
         assert client.read(sandbox, "note") == b"still here"
         client.delete(sandbox)
         client.gone(sandbox)
-
-
-def test_a_second_start_names_the_first_and_leaves_it_alone(fresh: Fresh) -> None:
-    first, second = fresh(), fresh()
-    first.start()
-    second.launch()
-    assert second.ended() == 1
-    assert f"already running at {first.access['url']}" in second.output
-    assert httpx.get(f"{first.access['url']}/healthz", trust_env=False).status_code == 200
-    assert first.emulator_lives()
 
 
 class Foreign(http.server.BaseHTTPRequestHandler):
@@ -175,29 +167,12 @@ def test_a_taken_port_is_named_before_anything_is_started(fresh: Fresh) -> None:
     assert not plane.emulator_lives()
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "example.org", "::"])
-def test_it_serves_on_loopback_only(fresh: Fresh, host: str) -> None:
+def test_it_serves_on_loopback_only(fresh: Fresh) -> None:
     plane = fresh()
-    plane.launch(HOST=host)
+    plane.launch(HOST="0.0.0.0")
     assert plane.ended() == 2
-    assert f"HOST={host}" in plane.output
+    assert "HOST=0.0.0.0" in plane.output
     assert not (plane.data_dir / "emulator.lock").exists()
-
-
-def test_lost_state_is_told_and_gets_new_keys(fresh: Fresh) -> None:
-    first = fresh()
-    first.start()
-    before = first.access
-    assert first.stop() == 0
-    for path in (first.data_dir / "state").iterdir():
-        path.unlink()
-
-    second = fresh()
-    second.start()
-    assert "keys of the last run are not valid any more" in second.output
-    assert second.access["tenantKey"] != before["tenantKey"]
-    with second.client() as client:
-        client.running()
 
 
 def test_an_emulator_that_dies_takes_the_control_plane_down_with_a_word(fresh: Fresh) -> None:
@@ -206,13 +181,3 @@ def test_an_emulator_that_dies_takes_the_control_plane_down_with_a_word(fresh: F
     os.kill(plane.emulator_pid, signal.SIGKILL)
     assert plane.ended() == 1
     assert "the embedded AWS ended by itself" in plane.output
-
-
-def test_credentials_and_profiles_of_the_shell_change_nothing(fresh: Fresh, tmp_path: Path) -> None:
-    plane = fresh()
-    plane.start(
-        AWS_PROFILE="no-such-profile", AWS_ACCESS_KEY_ID="AKIAEXAMPLE", AWS_ENDPOINT_URL="http://192.0.2.1:1",
-        AWS_REGION="eu-central-1", HTTP_PROXY="http://192.0.2.1:1", http_proxy="http://192.0.2.1:1",
-    )  # fmt: skip
-    with plane.client() as client:
-        client.running()

@@ -151,6 +151,15 @@ def test_a_crowded_server_closes_after_the_answer(client: Client, server: Server
     assert b"connection: close" in client.rest().lower()
 
 
+def test_an_answer_without_a_body_does_not_tell_its_length(client: Client, server: Server) -> None:
+    server.answer = Answer(204, [("Allow", "GET")])
+    client.send(GET)
+    assert b"content-length" not in client.until(b"\r\n\r\n").lower()
+    server.answer = None
+    client.send(GET)
+    client.until(b"\r\n\r\nok")
+
+
 # What cannot be read
 
 
