@@ -34,6 +34,8 @@ WRITE_SECONDS = 60.0
 STREAM_SECONDS_MAX = 900.0
 LINGER_SECONDS = 2.0
 LINGER_BYTES_MAX = 32 * 1024 * 1024
+BODILESS = frozenset({204, 304})
+"""Answers that never have a body, nor say how long it is."""
 
 Answerer = Callable[[Request], Answer]
 
@@ -162,7 +164,7 @@ class Connection:
 
     def _write(self, answer: Answer, *, keep: bool) -> None:
         headers = [(name.encode("ascii"), value.encode("latin-1", "replace")) for name, value in answer.headers]
-        if answer.stream is None:
+        if answer.stream is None and answer.status not in BODILESS:
             headers.append((b"Content-Length", str(len(answer.body)).encode()))
         if not keep:
             headers.append((b"Connection", b"close"))

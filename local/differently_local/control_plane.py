@@ -58,6 +58,9 @@ def run(settings: Settings, stop: StopRequest) -> int:
         except DifferentlyError as error:
             print(f"differently: the start failed: {error.message}", file=sys.stderr)
             return 1
+        except OSError as error:
+            print(f"differently: the start failed: {error}", file=sys.stderr)
+            return 1
         except Interrupted:
             say("stopping before the start was complete")
             return 130

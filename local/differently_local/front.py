@@ -81,7 +81,12 @@ class Front:
             connection = Connection(sock, peer[0], answer, self._clock, self._ids)
             with self._changed:
                 self._open.add(connection)
-            threading.Thread(target=self._serve, args=(connection,), name="connection", daemon=True).start()
+            try:
+                threading.Thread(target=self._serve, args=(connection,), name="connection", daemon=True).start()
+            except RuntimeError:
+                log.error("no thread for a connection")
+                sock.close()
+                self._forget(connection)
 
     def _make_room(self) -> None:
         """Wait below the bound; those who come meanwhile wait in the backlog."""
@@ -103,9 +108,12 @@ class Front:
         except Exception:
             log.exception("connection failed")
         finally:
-            with self._changed:
-                self._open.discard(connection)
-                self._changed.notify_all()
+            self._forget(connection)
+
+    def _forget(self, connection: Connection) -> None:
+        with self._changed:
+            self._open.discard(connection)
+            self._changed.notify_all()
 
 
 def _listen(host: str, port: int) -> socket.socket:
