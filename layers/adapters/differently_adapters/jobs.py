@@ -106,24 +106,27 @@ own=
 command -v setsid >/dev/null 2>&1 && own=setsid
 """
 
-# $1 is the job's directory, $2 the time limit, $3 and $4 the umask and the PATH that the command is to have.
+# $1 is the job's directory, $2 the time limit, $3 and $4 the umask and the PATH that the command is to have. With $5 it
+# is the watch, which ends the command in time even where the supervisor itself was killed; so it is started first.
 _SUPERVISOR: Final = (
     "d=$1"
     + _COMMON
     + rf"""
+if [ "$5" = watch ]; then
+  sleep "$2"
+  [ -e "$d/exit" ] || ! lives child && exit
+  : > "$d/timed_out"
+  send TERM
+  sleep {STOP_SECONDS}
+  [ -e "$d/exit" ] || ! lives child || send KILL
+  exit
+fi
 [ -n "$own" ] && : > "$d/group" || trap '' HUP
+$own /bin/sh "$d/supervise" "$d" "$2" - "$4" watch < /dev/null > /dev/null 2>&1 &
+watch=$!
 $own /bin/sh "$d/run" "$d" "$3" "$4" < /dev/null > "$d/stdout" 2> "$d/stderr" &
 child=$!
 record child $child
-$own /bin/sh -c '
-  sleep "$2"
-  [ -e "$1/exit" ] && exit
-  : > "$1/timed_out"
-  kill -s TERM -- "$3"
-  sleep {STOP_SECONDS}
-  kill -s KILL -- "$3"
-' - "$d" "$2" "${{own:+-}}$child" < /dev/null > /dev/null 2>&1 &
-watch=$!
 wait $child
 ending="exited $?"
 [ -e "$d/stopped" ] && ending="stopped ${{ending#* }}"

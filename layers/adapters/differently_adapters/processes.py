@@ -1,8 +1,8 @@
 """Commands on this host: a clean start, output in bounded memory, and a timeout that ends the whole process group.
 
 `devhost` runs sandbox commands with it, and so do test backends that stand in for a machine with a real shell.
-A command ends when the process we started ends: children it left in the background go on, and what they write to
-our pipe after that is lost, so they cannot hold up the answer.
+A command ends when the process we started ends, so children that it left in the background cannot hold up the answer.
+They go on; as nobody reads our pipe any more, writing to it ends them, unless their output goes elsewhere.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from differently_core.model.exec import ExecRequest, FileInfo, Job, Stream
 from differently_core.runtime.clock import SystemClock, VirtualClock
 
 SETTLES_SECONDS = 30.0
-COMMAND_SECONDS_MAX = 1.5
+COMMAND_SECONDS_MAX = 3.0
 OUTPUT_BYTES_MAX = 32 * 1024 * 1024
 
 

@@ -16,22 +16,28 @@ from .fixtures import CREATE_SECONDS, Make, SuiteFixtures, needs
 
 class OwnershipTests(SuiteFixtures):
     @pytest.mark.parametrize("operation", list(ON_TARGET))
-    @pytest.mark.parametrize("whose", ["another installation's", "another sandbox's"])
+    @pytest.mark.parametrize("whose", ["another installation's", "another sandbox's", "a living sandbox's"])
     def test_another_owner_finds_nothing_behind_the_ref_and_changes_nothing(
         self,
         adapter: Adapter,
         backend: BackendUnderTest,
         sandbox: Target,
         new_owner: Callable[[], Owner],
+        make: Make,
         other_installation: str,
         whose: str,
         operation: Operation,
     ) -> None:
         needs(adapter, operation)
         self._leave_a_file(adapter, sandbox)
-        stranger = Owner(other_installation, sandbox.owner.sandbox) if whose.endswith("tion's") else new_owner()
+        stranger = new_owner()
+        if whose == "another installation's":
+            stranger = Owner(other_installation, sandbox.owner.sandbox)
+        if whose == "a living sandbox's":
+            adapter.create(make(stranger), CREATE_SECONDS)
         with pytest.raises(NotFound):
             ON_TARGET[operation](adapter, Target(stranger, sandbox.ref))
+        adapter.delete(Target(stranger))
         self._is_untouched(adapter, backend, sandbox)
 
     @pytest.mark.parametrize("operation", list(ON_TARGET))

@@ -128,7 +128,8 @@ class DevhostAdapter:
         return directory, started
 
     def _command(self, directory: SandboxDirectory, target: Target, request: ExecRequest) -> Command:
-        directory.home.mkdir(exist_ok=True)  # a command may have removed its own home
+        with contextlib.suppress(OSError):  # a command may have removed its own home
+            directory.home.mkdir(exist_ok=True)
         env = {
             **base_env(directory, self._path), **directory.env(), **request.env,
             tracking.MARKER: target.owner.sandbox,

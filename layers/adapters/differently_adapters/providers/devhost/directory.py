@@ -109,20 +109,29 @@ class SandboxDirectory:
             yield
 
     def forbid_commands(self) -> None:
-        with self._locked(fcntl.LOCK_EX):
+        with self._locked(fcntl.LOCK_EX), _reporting(self.path.name):
             (self.path / "deleting").touch(mode=0o600)
 
     @contextlib.contextmanager
     def _locked(self, how: int) -> Iterator[None]:
-        try:
+        with _reporting(self.path.name):
             handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except (FileNotFoundError, NotADirectoryError):
-            raise NotFound(f"Sandbox {self.path.name} does not exist on this host.") from None
         try:
-            fcntl.flock(handle, how)
+            with _reporting(self.path.name):
+                fcntl.flock(handle, how)
             yield
         finally:
             os.close(handle)
+
+
+@contextlib.contextmanager
+def _reporting(sandbox: str) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"Sandbox {sandbox} does not exist on this host.") from None
+    except OSError as error:
+        raise ProviderUnavailable(f"The directory of sandbox {sandbox} cannot be used ({error.strerror}).") from None
 
 
 class Root:
