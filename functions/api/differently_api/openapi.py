@@ -167,7 +167,7 @@ def _header_parameters(route: AnyRoute) -> list[Schema]:
 def _request_body(route: AnyRoute) -> Schema:
     if route.body is bytes:
         binary = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-        return {"required": True, "content": binary}
+        return {"required": False, "content": binary}  # nothing is an empty file
     content: Schema = {"schema": _ref(route.body)}
     if route.body in EXAMPLES:
         content["example"] = EXAMPLES[route.body]

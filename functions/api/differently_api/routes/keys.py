@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator
 
-from differently_core.errors import InvalidRequest
+from differently_core.errors import InvalidRequest, NotFound
 from differently_core.model.record import Wire
 from differently_core.model.tenancy import OPERATOR_ORG, ApiKey, KeyScope
 from differently_core.operations import keys
@@ -101,11 +101,11 @@ def revoke_api_key(call: Call[NoBody, NoQuery]) -> KeyView:
 ROUTES = (
     Route(
         Method.POST, "/v1/api-keys", Group.ADMIN, Access.OPERATOR, create_api_key,
-        "Create an API key", CreateKey, NoQuery, NewKeyView, 201,
+        "Create an API key", CreateKey, NoQuery, NewKeyView, 201, errors=(NotFound,),
     ),
     Route(
         Method.GET, "/v1/api-keys", Group.ADMIN, Access.OPERATOR, list_api_keys,
-        "List API keys, oldest first", NoBody, ListKeys, KeyPage,
+        "List API keys, oldest first", NoBody, ListKeys, KeyPage, errors=(NotFound,),
     ),
     Route(
         Method.GET, "/v1/api-keys/{key}", Group.ADMIN, Access.OPERATOR, get_api_key,

@@ -137,8 +137,8 @@ ROUTES = (
         Method.POST, "/v1/sandboxes", Group.CONTROL, Access.TENANT, create_sandbox,
         "Create a sandbox", CreateSandbox, NoQuery, SandboxView, 202, also=(200,),
         errors=(
-            LimitExceeded, NoEligiblePool, UnsupportedCapability, QuotaExceeded, QueueFull, InsufficientCapacity,
-            IdempotencyConflict,
+            NotFound, LimitExceeded, NoEligiblePool, UnsupportedCapability, QuotaExceeded, QueueFull,
+            InsufficientCapacity, IdempotencyConflict,
         ),
         request_headers={
             "Idempotency-Key": "1 to 255 visible ASCII characters that name this sandbox while it lives. A repeat with "
