@@ -67,7 +67,7 @@ def run(settings: Settings, stop: StopRequest) -> int:
         _greet(settings, keys, time.monotonic() - started)
         code = plane.watch()
         say("stopping")
-    say(f"stopped; state is kept in {settings.data_dir}")
+    say(f"stopped; state is kept in {settings.data_dir}" if code == 0 else "stopped")
     return code
 
 
@@ -140,13 +140,15 @@ class ControlPlane:
         """Wait for a signal, or for the emulator to die under us."""
         while not self._stop.wait(WATCH_SECONDS):
             if not self._emulator.alive():
-                print(
-                    "differently: the embedded AWS ended by itself; changes since its start are lost. "
-                    f"{self._settings.data_dir / 'emulator.log'} may say why.",
-                    file=sys.stderr,
-                )
+                print(f"differently: {self._why_it_ended()}", file=sys.stderr)
                 return 1
         return 0
+
+    def _why_it_ended(self) -> str:
+        log_path = self._settings.data_dir / "emulator.log"
+        if not log_path.exists():
+            return f"{self._settings.data_dir} was removed while it was in use, so there is nothing to go on with."
+        return f"the embedded AWS ended by itself; changes since its start are lost. {log_path} may say why."
 
 
 def _target(app: App, method: str, path: str) -> Target:

@@ -7,8 +7,9 @@ caller's can ever point this at a real account.
 from __future__ import annotations
 
 import ipaddress
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,6 +30,7 @@ TEMPLATE = Path(__file__).with_name("data_stack.template.json")
 CREATE_SECONDS_MAX = 60.0
 POLL_SECONDS = 0.05
 _OUTPUTS = {Table.CONFIG: "ConfigTableName", Table.STATE: "StateTableName", Table.LOG: "LogTableName"}
+_SCHEMA = ("AttributeDefinitions", "KeySchema", "GlobalSecondaryIndexes")
 _SETTLED = {"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE"}
 
 
@@ -41,6 +43,8 @@ def obtain(endpoint: str, stop: StopRequest, say: Callable[[str], None]) -> dict
             say("making the tables from the data stack's template")
             client.create_stack(StackName=STACK, TemplateBody=TEMPLATE.read_text(encoding="utf-8"))
             stack = _await(client, stop)
+        else:
+            _check_unchanged(client)
     except (BotoCoreError, ClientError) as error:
         raise StartFailure(f"The data stack could not be made on the embedded AWS: {error}") from error
     if stack["StackStatus"] not in _SETTLED:
@@ -57,6 +61,29 @@ def _tables(stack: dict[str, Any]) -> dict[Table, str]:
     if missing:
         raise StartFailure(f"The data stack has no output {', '.join(missing)}; it was made by another version.")
     return {table: outputs[name] for table, name in _OUTPUTS.items()}
+
+
+def _check_unchanged(client: Any) -> None:
+    """Raises `StartFailure` when the tables are not those of today's template.
+
+    The embedded AWS would change them by making empty ones in their place, so an update is never asked for.
+    """
+    made = client.get_template(StackName=STACK)["TemplateBody"]
+    made = json.loads(made) if isinstance(made, str) else made
+    if schemas(made) != schemas(json.loads(TEMPLATE.read_text(encoding="utf-8"))):
+        raise StartFailure(
+            "The tables in the data directory were made by another version, and the embedded AWS cannot change them "
+            "without losing what is in them. Move the data directory away to start afresh, or run the version that "
+            "made it."
+        )
+
+
+def schemas(template: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What of each table decides whether the code can use it."""
+    return [
+        {name: resource["Properties"].get(name) for name in _SCHEMA}
+        for _, resource in sorted(template["Resources"].items())
+    ]
 
 
 def _await(client: Any, stop: StopRequest) -> dict[str, Any]:

@@ -173,7 +173,10 @@ class Dispatcher:
         end = time.monotonic() + seconds
         for part in self._parts:
             part.halt()
-        return all(part.ended(end) for part in self._parts)
+        ended = all(part.ended(end) for part in self._parts)
+        if not ended:
+            log.warning("stopped with work under way; the next start takes it up")
+        return ended
 
     def _sweep(self) -> float:
         answer = attempt(tick.handle, self._given(), Sweep().event())

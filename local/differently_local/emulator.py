@@ -104,7 +104,7 @@ class Emulator:
         }  # fmt: skip
         with self._log_path.open("wb") as log:
             self._child = subprocess.Popen(
-                [self._python, "-I", _CHILD, self._announcement],
+                [self._python, "-I", _CHILD, self._announcement, str(lock.fileno())],
                 env=environment, cwd=scratch, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 # A session of its own: the terminal's Ctrl-C is for us, who stop it in order.
                 pass_fds=(lock.fileno(),), start_new_session=True,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.server
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import ClassVar
+from typing import IO, ClassVar
 
 import httpx
 
@@ -181,3 +183,24 @@ def test_an_emulator_that_dies_takes_the_control_plane_down_with_a_word(fresh: F
     os.kill(plane.emulator_pid, signal.SIGKILL)
     assert plane.ended() == 1
     assert "the embedded AWS ended by itself" in plane.output
+
+
+def test_a_data_directory_that_is_removed_takes_everything_with_it(fresh: Fresh) -> None:
+    """Also the emulator, which would else write its state back there some day."""
+    plane = fresh()
+    plane.start()
+    with (plane.data_dir / "emulator.lock").open("rb") as lock:
+        # Not the whole of it at once: a probe of the pool may make its directory again meanwhile.
+        shutil.rmtree(plane.data_dir, ignore_errors=True)
+        assert plane.ended() == 1
+        until(lambda: taken(lock), "the end of the emulator")
+    assert "was removed while it was in use" in plane.output
+    assert not (plane.data_dir / "state").exists()
+
+
+def taken(lock: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

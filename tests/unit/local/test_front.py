@@ -11,7 +11,7 @@ import pytest
 
 from differently_core.runtime.clock import SystemClock
 from differently_core.runtime.ids import SystemIds
-from differently_local import data_stack, front
+from differently_local import front
 from differently_local.failure import StartFailure
 from differently_local.front import Front
 from differently_local.gateway import Answer, Request
@@ -149,9 +149,3 @@ def test_an_answer_of_many_small_pieces_is_not_held_back(slow: Slow) -> None:
             assert time.monotonic() - began < 2.0  # with Nagle's algorithm each piece would wait about 40 ms
     finally:
         serving.stop()
-
-
-@pytest.mark.parametrize("endpoint", ["http://10.0.0.1:1", "https://dynamodb.eu-central-1.amazonaws.com", "", "x"])
-def test_the_data_stack_is_made_on_this_machine_only(endpoint: str) -> None:
-    with pytest.raises(StartFailure, match="not a loopback"):
-        data_stack.require_loopback(endpoint)
