@@ -10,8 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..errors import (
-    DifferentlyError, IdempotencyConflict, Internal, InsufficientCapacity, InvalidRequest, LimitExceeded, NoEligiblePool,
-    QueueFull, QuotaExceeded, UnsupportedCapability,
+    DifferentlyError,
+    IdempotencyConflict,
+    InsufficientCapacity,
+    Internal,
+    InvalidRequest,
+    LimitExceeded,
+    NoEligiblePool,
+    QueueFull,
+    QuotaExceeded,
+    UnsupportedCapability,
 )  # fmt: skip
 from ..model.idempotency import IdempotencyRow
 from ..model.queue import QueueRow

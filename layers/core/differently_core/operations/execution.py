@@ -10,12 +10,28 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ..contract import (
-    Adapter, CommandResult, ExecEvent, FileContent, JobOutput, Operation, Output, Quiet, Target, supports, unsupported,
+    Adapter,
+    CommandResult,
+    ExecEvent,
+    FileContent,
+    JobOutput,
+    Operation,
+    Output,
+    Quiet,
+    Target,
+    supports,
+    unsupported,
 )  # fmt: skip
 from ..contract import Exit as CommandExit
 from ..errors import ExecUnconfirmed, InvalidRequest
 from ..model.exec import (
-    EXEC_SECONDS_MAX_BUFFERED, EXEC_SECONDS_MAX_STREAMED, OUTPUT_BYTES_MAX, ExecRequest, FileInfo, Job, Stream,
+    EXEC_SECONDS_MAX_BUFFERED,
+    EXEC_SECONDS_MAX_STREAMED,
+    OUTPUT_BYTES_MAX,
+    ExecRequest,
+    FileInfo,
+    Job,
+    Stream,
 )  # fmt: skip
 from ..model.sandbox import Sandbox
 from ..runtime.waiting import Beat, beating

@@ -13,8 +13,18 @@ from ..model.resources import UNLIMITED, Size
 from ..model.tenancy import OPERATOR_ORG
 from ..policy.placement import Candidate, permitted
 from ..store.ports import (
-    ACTIONS_MAX, Absent, Action, Check, Committed, Delete, Equals, Present, Put, Refused,
-    StoreThrottled, Update,
+    ACTIONS_MAX,
+    Absent,
+    Action,
+    Check,
+    Committed,
+    Delete,
+    Equals,
+    Present,
+    Put,
+    Refused,
+    StoreThrottled,
+    Update,
 )  # fmt: skip
 from .core import Caller, Core
 from .worker import adapter_of, calling

@@ -15,7 +15,13 @@ from typing import TypeVar
 
 from ..contract import Adapter, CreateRequest, Info, Instance, InstanceState, Target
 from ..errors import (
-    AdapterFault, BackendError, DifferentlyError, InsufficientCapacity, InvalidState, NotFound, ProviderUnavailable,
+    AdapterFault,
+    BackendError,
+    DifferentlyError,
+    InsufficientCapacity,
+    InvalidState,
+    NotFound,
+    ProviderUnavailable,
     SandboxFailed,
 )  # fmt: skip
 from ..model.attempt import Attempt, AttemptState
@@ -49,7 +55,7 @@ def step(core: Core, sandbox: SandboxId) -> None:
             _wait_on(core, found)
         case Status.PROVISIONING:
             _provision(core, found)
-        case Status.RUNNING:
+        case Status.RUNNING | Status.PAUSED | Status.STOPPED:
             _expire(core, found)
         case Status.TERMINATING:
             _terminate(core, found)
