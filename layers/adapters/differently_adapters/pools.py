@@ -14,7 +14,7 @@ from datetime import datetime
 from pydantic import JsonValue
 
 from differently_core.contract import Adapter
-from differently_core.errors import InvalidRequest, ProviderUnavailable
+from differently_core.errors import DifferentlyError, InvalidRequest, ProviderUnavailable
 from differently_core.model.pool import Pool, Trust
 from differently_core.runtime.clock import Clock
 
@@ -51,12 +51,24 @@ class PoolAdapters:
                 return known[1]
             # Building does no I/O, so nobody waits long here. The replaced adapter is not closed: calls may be under
             # way on it, and its connections go with it when the last of them ends.
-            adapter = build(
-                pool.adapter, pool.config, pool=pool.name, installation=self._installation(), clock=self._clock,
-                credential=self._credentials(pool.credential) if pool.credential is not None else None, dev=self._dev,
-            )  # fmt: skip
+            adapter = self._build(pool)
             self._built[pool.name] = (made, adapter)
             return adapter
+
+    def _build(self, pool: Pool) -> Adapter:
+        credential = self._credentials(pool.credential) if pool.credential is not None else None
+        try:
+            return build(
+                pool.adapter, pool.config, pool=pool.name, installation=self._installation(), clock=self._clock,
+                credential=credential, dev=self._dev,
+            )  # fmt: skip
+        except DifferentlyError:
+            raise
+        except Exception as error:  # a library of the provider's that is missing or does not load
+            raise ProviderUnavailable(
+                f"The adapter {pool.adapter} of pool {pool.name} cannot be built: {type(error).__name__}.",
+                settled=True, pool=pool.name,
+            ) from error  # fmt: skip
 
     def close(self) -> None:
         """Give back what the adapters hold; the process is about to end."""

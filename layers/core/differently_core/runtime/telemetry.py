@@ -36,7 +36,8 @@ class JsonFormatter(logging.Formatter):
         line.update((name, _plain(value)) for name, value in record.__dict__.items() if name not in _STANDARD)
         if record.exc_info and record.exc_info[1] is not None:
             line["exception"] = described(record.exc_info[1])
-        return json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+        # Escaped beyond ASCII: some readers of lines take U+2028 and others for an end of line.
+        return json.dumps(line, separators=(",", ":"))
 
 
 def described(error: BaseException) -> list[dict[str, Any]]:
