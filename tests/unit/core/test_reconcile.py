@@ -12,6 +12,8 @@ from differently_core.model.quota import Scope
 from differently_core.model.sandbox import Status
 from differently_core.operations.difference import Changed, Missing, Strange, compare
 from differently_core.operations.reconcile import GRACE, Report, reconcile, reconcile_all
+from differently_core.runtime.ids import SandboxId
+from differently_reconciler.reconcile import Reconcile, handle
 from tests.support.world import World
 
 AFTER_GRACE = GRACE.total_seconds() + 1
@@ -27,8 +29,8 @@ def backend(world: World) -> FakeBackend:
     return world.add_pool()
 
 
-def running(world: World, **request: object):
-    sandbox = world.create(**request)
+def running(world: World, **request: object) -> SandboxId:
+    sandbox = world.create(None, **request)
     world.deliver_all()
     assert world.status(sandbox) is Status.RUNNING
     return sandbox
@@ -227,3 +229,72 @@ def test_a_ref_that_the_backend_gave_to_another_sandbox_is_missing(world: World,
     assert compare("inst", [taken], [attempt], whole=True).findings == (Missing(attempt),)
 
 
+# Following.
+
+
+def test_an_instance_that_stopped_by_itself_is_followed_and_frees_what_it_held(
+    world: World, backend: FakeBackend
+) -> None:
+    sandbox = running(world)
+    (found,) = backend.instances()
+    found.state = InstanceState.STOPPED
+
+    assert twice(world).followed == 1
+
+    assert world.status(sandbox) is Status.STOPPED
+    assert world.held(Scope.ORG, world.org.id) == world.held(Scope.POOL, "pool") == 0
+    world.delete(sandbox)
+    world.deliver_all()
+    assert world.status(sandbox) is Status.TERMINATED
+    assert backend.instances() == []
+    assert world.held(Scope.ORG, world.org.id) == world.held(Scope.POOL, "pool") == 0
+
+
+def test_an_instance_that_failed_ends_its_sandbox_and_is_cleaned_up(world: World, backend: FakeBackend) -> None:
+    sandbox = running(world)
+    (found,) = backend.instances()
+    found.state = InstanceState.ERROR
+
+    assert twice(world).followed == 1
+    assert world.status(sandbox) is Status.FAILED
+
+    world.pass_time(120)
+    assert backend.instances() == []
+    assert world.held(Scope.POOL, "pool") == 0
+
+
+def test_a_stopped_sandbox_still_ends_with_its_time_to_live(world: World, backend: FakeBackend) -> None:
+    sandbox = running(world, ttlSeconds=600)
+    (found,) = backend.instances()
+    found.state = InstanceState.STOPPED
+    twice(world)
+
+    world.pass_time(600)
+
+    assert world.status(sandbox) is Status.TERMINATED
+    assert backend.instances() == []
+
+
+# The entry point.
+
+
+def test_a_message_reconciles_its_pool(world: World, backend: FakeBackend) -> None:
+    orphan = backend.plant(ours(world, world.core.ids.new("sbx")))
+
+    handle(world.core, Reconcile(pool="pool").event())
+    world.clock.advance(AFTER_GRACE)
+    handle(world.core, Reconcile(pool="pool").event())
+
+    assert backend.find(orphan.ref) is None
+
+
+@pytest.mark.parametrize("event", [{}, {"pool": "Not A Name"}, {"pool": "pool", "more": 1}, {"pool": 3}])
+def test_what_is_no_message_is_dropped_and_named(
+    world: World, backend: FakeBackend, caplog: pytest.LogCaptureFixture, event: dict[str, object]
+) -> None:
+    handle(world.core, event)
+    assert "message dropped" in caplog.text
+
+
+def test_a_pool_that_is_gone_is_no_work(world: World) -> None:
+    handle(world.core, Reconcile(pool="gone").event())
