@@ -23,7 +23,9 @@ from ..model.exec import ExecRequest
 from ..model.pool import PoolView
 from ..model.sandbox import Claim, Condition, Conditions, Reason, Sandbox, SandboxEnv, Status
 from ..runtime.ids import SandboxId
-from ..store.ports import Absent, Action, Check, Committed, Equals, Put, Refused, Update
+from ..store.ports import (
+    Absent, Action, Check, Committed, Equals, Put, Refused, StoreThrottled, StoreUnavailable, Update,
+)  # fmt: skip
 from .accounts import give_back
 from .attempts import newest, unsettled
 from .core import Core, system
@@ -63,8 +65,7 @@ def _wait_on(core: Core, sandbox: Sandbox) -> None:
     """A queued sandbox is due: its patience is over, or dispatch must look again."""
     now = core.clock.now()
     if sandbox.queue_deadline is not None and now >= sandbox.queue_deadline:
-        detail = ", ".join(f"{entry.pool}: {entry.reason}" for entry in sandbox.rejections)
-        reason = Reason(code="queue_timeout", source="timer", detail=detail, at=now)
+        reason = Reason(code="queue_timeout", source="timer", detail=_waited_for(sandbox), at=now)
         if isinstance(end(core, TIMER, sandbox, Status.FAILED, reason), Committed):
             clear_if_nobody_waits(core, sandbox.org, sandbox.project)
         return
@@ -73,6 +74,13 @@ def _wait_on(core: Core, sandbox: Sandbox) -> None:
         due = look if sandbox.queue_deadline is None else min(look, sandbox.queue_deadline)
         core.store.transact([write(sandbox, sandbox.with_(due_at=due))[1]])
     core.nudges.dispatch()
+
+
+def _waited_for(sandbox: Sandbox) -> str:
+    """Why each pool refused it, or what became of its last attempt."""
+    if sandbox.rejections or sandbox.reason is None:
+        return ", ".join(f"{entry.pool}: {entry.reason}" for entry in sandbox.rejections)
+    return f"{sandbox.reason.code}: {sandbox.reason.detail}"
 
 
 def _expire(core: Core, sandbox: Sandbox) -> None:
@@ -108,7 +116,7 @@ def adapter_of(core: Core, pool: str) -> Adapter:
     """The pool's adapter; a pool that is gone or cannot be built is a backend that cannot be used."""
     try:
         return core.backends.adapter(core.catalog.pool(pool))
-    except BackendError:
+    except (BackendError, StoreThrottled, StoreUnavailable):
         raise
     except DifferentlyError as error:
         raise ProviderUnavailable(error.message, settled=True, pool=pool) from error

@@ -140,8 +140,8 @@ def template_unavailable(wish: Wish, candidate: Candidate, rules: Rules, templat
 
 
 def missing_capabilities(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
-    if candidate.view is None:
-        return None
+    if candidate.view is None or not candidate.view.features:
+        return None  # no probe has succeeded yet: what it can do is not known
     missing = sorted(set(wish.capabilities) - set(candidate.view.features))
     return _never("missing_capabilities", ", ".join(missing)) if missing else None
 
