@@ -10,8 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..errors import (
-    DifferentlyError, IdempotencyConflict, Internal, InsufficientCapacity, InvalidRequest, LimitExceeded, NoEligiblePool,
-    QueueFull, QuotaExceeded, UnsupportedCapability,
+    DifferentlyError,
+    IdempotencyConflict,
+    InsufficientCapacity,
+    Internal,
+    InvalidRequest,
+    LimitExceeded,
+    NoEligiblePool,
+    QueueFull,
+    QuotaExceeded,
+    UnsupportedCapability,
 )  # fmt: skip
 from ..model.idempotency import IdempotencyRow
 from ..model.queue import QueueRow
@@ -78,7 +86,7 @@ def _live(core: Core, caller: Caller, request: CreateSandbox, key: str | None) -
 
 
 class _IdTaken(Exception):
-    """A key names a live sandbox, so its next one has the same random bits; made in the same millisecond, the same id."""
+    """A key names a live sandbox, so its next one has the same random bits, and in the same millisecond the same id."""
 
 
 def _create_under_a_fresh_id(core: Core, caller: Caller, request: CreateSandbox, key: str | None) -> Created:
@@ -242,7 +250,8 @@ def _draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None) 
     _check_limits("project", core.catalog.project(org, project).limits, size, ttl)
     digest = request.digest()
     sandbox = Sandbox(
-        id=keyed_id(core, project, key) if key is not None else SandboxId(core.ids.new("sbx")), org=org, project=project, status=Status.QUEUED,
+        id=keyed_id(core, project, key) if key is not None else SandboxId(core.ids.new("sbx")),
+        org=org, project=project, status=Status.QUEUED,
         template=request.template, image=request.image, size=size, labels=dict(request.labels),
         capabilities=tuple(sorted(set(request.capabilities))), allowed_pools=tuple(request.placement.allowed_pools),
         has_env=bool(request.env), priority=request.priority, ttl_seconds=ttl,

@@ -105,9 +105,7 @@ class _Queue:
             for org, rows in sorted(by_org.items())
         ]
         placer = _Placer(core)
-        return plan(
-            waiting, self.free(Scope.PROJECT), self.free(Scope.POOL), self.total(), placer.choose, BATCH_MAX
-        )
+        return plan(waiting, self.free(Scope.PROJECT), self.free(Scope.POOL), self.total(), placer.choose, BATCH_MAX)
 
 
 class _Placer:
@@ -176,9 +174,8 @@ def _counters(core: Core, names: Sequence[tuple[Scope, str]]) -> dict[tuple[Scop
     for start in range(0, len(names), ACTIONS_MAX):
         part = names[start : start + ACTIONS_MAX]
         keys: list[tuple[type[Counter], Key]] = [(Counter, Counter.key_of(scope, name)) for scope, name in part]
-        for name, row in zip(part, core.store.batch_get(keys), strict=True):
-            if isinstance(row, Counter):
-                found[name] = row
+        rows = zip(part, core.store.batch_get(keys), strict=True)
+        found.update((name, row) for name, row in rows if isinstance(row, Counter))
     return found
 
 

@@ -46,7 +46,7 @@ def requeue(
 ) -> Outcome:  # fmt: skip
     """Back into the queue at its old place. `proved`: nothing is left at the backend; otherwise the attempt is a debt.
 
-    It waits no longer than its caller wanted in the first place, but a failure that counts is always worth one more try.
+    It waits no longer than its caller wanted in the first place, but a failure that counts is worth one more try.
     """
     ready = core.after(seconds)
     one_look = ready + timedelta(seconds=core.tuning.queue_look_seconds)

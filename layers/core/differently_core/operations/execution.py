@@ -10,12 +10,28 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ..contract import (
-    Adapter, CommandResult, ExecEvent, FileContent, JobOutput, Operation, Output, Quiet, Target, supports, unsupported,
+    Adapter,
+    CommandResult,
+    ExecEvent,
+    FileContent,
+    JobOutput,
+    Operation,
+    Output,
+    Quiet,
+    Target,
+    supports,
+    unsupported,
 )  # fmt: skip
 from ..contract import Exit as CommandExit
 from ..errors import ExecUnconfirmed, InvalidRequest
 from ..model.exec import (
-    EXEC_SECONDS_MAX_BUFFERED, EXEC_SECONDS_MAX_STREAMED, OUTPUT_BYTES_MAX, ExecRequest, FileInfo, Job, Stream,
+    EXEC_SECONDS_MAX_BUFFERED,
+    EXEC_SECONDS_MAX_STREAMED,
+    OUTPUT_BYTES_MAX,
+    ExecRequest,
+    FileInfo,
+    Job,
+    Stream,
 )  # fmt: skip
 from ..model.sandbox import Sandbox
 from ..runtime.waiting import Beat, beating
@@ -105,9 +121,7 @@ def _buffered(place: Place, request: ExecRequest) -> Iterator[ExecEvent]:
 
 def _whole(place: Place, request: ExecRequest) -> Iterator[ExecEvent]:
     """Pass events on and make sure that a stream never just stops."""
-    events = calling(
-        place.adapter, lambda: place.adapter.exec_stream(place.target, request, KEEP_ALIVE_SECONDS)
-    )
+    events = calling(place.adapter, lambda: place.adapter.exec_stream(place.target, request, KEEP_ALIVE_SECONDS))
     try:
         while True:
             event = calling(place.adapter, lambda: next(events, None))
@@ -135,9 +149,7 @@ def job_status(core: Core, caller: Caller, sandbox: str, job: str) -> Job:
     return calling(place.adapter, lambda: place.adapter.job_status(place.target, job))
 
 
-def job_output(
-    core: Core, caller: Caller, sandbox: str, job: str, which: Stream, offset: int, limit: int
-) -> JobOutput:
+def job_output(core: Core, caller: Caller, sandbox: str, job: str, which: Stream, offset: int, limit: int) -> JobOutput:
     place = reach(core, caller, sandbox, Operation.JOB_OUTPUT)
     return calling(place.adapter, lambda: place.adapter.job_output(place.target, job, which, offset, limit))
 

@@ -13,8 +13,19 @@ from ..model.resources import UNLIMITED, Size
 from ..model.tenancy import OPERATOR_ORG
 from ..policy.placement import Candidate, permitted
 from ..store.ports import (
-    ACTIONS_MAX, Absent, Action, Check, Committed, Delete, Equals, Present, Put, Refused,
-    StoreThrottled, StoreUnavailable, Update,
+    ACTIONS_MAX,
+    Absent,
+    Action,
+    Check,
+    Committed,
+    Delete,
+    Equals,
+    Present,
+    Put,
+    Refused,
+    StoreThrottled,
+    StoreUnavailable,
+    Update,
 )  # fmt: skip
 from .core import Caller, Core
 from .worker import adapter_of, calling
@@ -35,9 +46,7 @@ def register(core: Core, caller: Caller, pool: Pool) -> PoolDetail:
     Raises `InvalidRequest` when the adapter refuses the configuration, `InvalidState` when the name is taken.
     """
     core.backends.adapter(pool)
-    limit = Size(
-        sandboxes=pool.max_concurrency, cpu_millis=UNLIMITED, memory_mib=UNLIMITED, disk_gib=UNLIMITED
-    )
+    limit = Size(sandboxes=pool.max_concurrency, cpu_millis=UNLIMITED, memory_mib=UNLIMITED, disk_gib=UNLIMITED)
     counter = Counter.of(Scope.POOL, pool.name, limit)
     event = core.event(caller, "pool.create", pool.name, OPERATOR_ORG, pool=pool.name)
     outcome = core.commit(

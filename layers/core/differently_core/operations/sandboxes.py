@@ -257,9 +257,7 @@ def delete(core: Core, caller: Caller, sandbox: str) -> Deletion:
         add={"version": 1, "generation": 1},
         when=(Equals("project", project), OneOf("status", tuple(sorted(LIVE)))),
     )  # fmt: skip
-    event = core.event(
-        caller, "sandbox.delete", identity, org, project=project, after=Status.TERMINATING.value
-    )
+    event = core.event(caller, "sandbox.delete", identity, org, project=project, after=Status.TERMINATING.value)
     outcome = core.commit([mark, free_key(identity), Put(event, (Absent(),), "event")])
     if isinstance(outcome, Refused):
         return _already_gone(sandbox, project, outcome)

@@ -95,7 +95,7 @@ def project_quota(core: Core, org: OrgId, project: ProjectId) -> tuple[Limits, C
 
 
 def set_quota(core: Core, caller: Caller, org: OrgId, project: ProjectId | None, limits: Limits) -> None:
-    """Change limits; the free amounts move by the difference. Below what is held, nothing ends and nothing is admitted."""
+    """Change limits; the free amounts move by the difference. Below what is held nothing ends, nothing is admitted."""
     for _ in range(core.tuning.conflict_tries_max):
         core.catalog.forget()
         owner: Org | Project = core.catalog.org(org) if project is None else core.catalog.project(org, project)

@@ -15,7 +15,13 @@ from typing import TypeVar
 
 from ..contract import Adapter, CreateRequest, Info, Instance, InstanceState, Target
 from ..errors import (
-    AdapterFault, BackendError, DifferentlyError, InsufficientCapacity, InvalidState, NotFound, ProviderUnavailable,
+    AdapterFault,
+    BackendError,
+    DifferentlyError,
+    InsufficientCapacity,
+    InvalidState,
+    NotFound,
+    ProviderUnavailable,
     SandboxFailed,
 )  # fmt: skip
 from ..model.attempt import Attempt, AttemptState
@@ -24,7 +30,16 @@ from ..model.pool import PoolView
 from ..model.sandbox import Claim, Condition, Conditions, Reason, Sandbox, SandboxEnv, Status
 from ..runtime.ids import SandboxId
 from ..store.ports import (
-    Absent, Action, Check, Committed, Equals, Put, Refused, StoreThrottled, StoreUnavailable, Update,
+    Absent,
+    Action,
+    Check,
+    Committed,
+    Equals,
+    Put,
+    Refused,
+    StoreThrottled,
+    StoreUnavailable,
+    Update,
 )  # fmt: skip
 from .accounts import give_back
 from .attempts import newest, unsettled
@@ -311,7 +326,7 @@ def _leave_to_cleanup(core: Core, sandbox: Sandbox, attempt: Attempt) -> None:
 
 
 def _look_again(core: Core, sandbox: Sandbox, attempt: Attempt, before: Attempt) -> None:
-    changed, put = write(sandbox, sandbox.with_(claim=None, due_at=core.after(core.tuning.observe_seconds)))
+    _, put = write(sandbox, sandbox.with_(claim=None, due_at=core.after(core.tuning.observe_seconds)))
     actions = [put] if attempt == before else [put, write_attempt(before, attempt)]
     if isinstance(core.commit(actions), Refused):
         _hand_over(core, sandbox, attempt)
@@ -407,15 +422,11 @@ def _retry_or_fail(core: Core, sandbox: Sandbox, attempt: Attempt | None, reason
     else:
         doublings = min(failures, core.tuning.backoff_doublings_max)
         seconds = core.tuning.backoff_seconds * 2**doublings
-        outcome = requeue(
-            core, WORKER, sandbox, attempt, reason, counted=True, seconds=seconds, proved=proved
-        )
+        outcome = requeue(core, WORKER, sandbox, attempt, reason, counted=True, seconds=seconds, proved=proved)
     _after_write(core, sandbox, attempt, outcome, proved=proved)
 
 
-def _after_write(
-    core: Core, sandbox: Sandbox, attempt: Attempt | None, outcome: object, *, proved: bool
-) -> None:
+def _after_write(core: Core, sandbox: Sandbox, attempt: Attempt | None, outcome: object, *, proved: bool) -> None:
     """What was freed may let somebody in; what was refused is looked at again under the newer intent."""
     if isinstance(outcome, Refused):
         if attempt is not None:
@@ -479,7 +490,7 @@ def finished(core: Core, attempt: Attempt) -> bool:
 
 
 def _terminate(core: Core, sandbox: Sandbox) -> None:
-    """Delete at the backend until it is gone, then give everything back. Quota goes back even while a backend is stuck."""
+    """Delete at the backend until it is gone, then give everything back; quota goes back even while it is stuck."""
     attempt = newest(core, sandbox)
     if attempt is None or attempt.status in (AttemptState.SETTLED, AttemptState.DEBT):
         _finish(core, sandbox, None)
@@ -516,7 +527,7 @@ def _try_later(core: Core, sandbox: Sandbox, attempt: Attempt) -> None:
     if held is not None and held.tenant:
         waiting = waiting.with_(reservation=held.model_copy(update={"tenant": False}))
         returned = give_back(sandbox, keep_pool=True)
-    changed, put = write(sandbox, waiting)
+    _, put = write(sandbox, waiting)
     count = write_attempt(attempt, attempt.with_(cleanup_failures=tries))
     if isinstance(core.commit([put, count, *returned]), Committed) and returned:
         core.nudges.dispatch()
