@@ -51,18 +51,20 @@ class Calls:
     """Makes calls: each method draws one and gives its name and what a process is to run."""
 
     def __init__(
-        self, rng: random.Random, clients: list[Client], pool_names: list[str], monitor: Monitor, tally: Tally[str]
-    ) -> None:
+        self, rng: random.Random, clients: list[Client], pool_names: list[str], roominess: int, monitor: Monitor,
+        tally: Tally[str],
+    ) -> None:  # fmt: skip
         self._rng = rng
+        self._roominess = roominess
         self._clients = clients
         self._pools = pool_names
         self._monitor = monitor
         self._tally = tally
-        self.ttls = (1, 5, 30, 120, 3600, 0)
+        self.ttls = (1, 2, 5, 10, 30, 120, 3600, 0)
 
     def create(self, core: Core) -> Job:
         client = self._rng.choice(self._clients)
-        key = f"key-{self._rng.randrange(KEYS)}" if self._rng.random() < 0.6 else None
+        key = f"key-{self._rng.randrange(KEYS)}" if self._rng.random() < 0.4 else None
         body = self._body()
         if key is not None:
             if key in client.sent and self._rng.random() < 0.6:
@@ -100,12 +102,12 @@ class Calls:
         caller = self._rng.choice(self._clients).caller
         assert caller.org is not None
         org, project = caller.org, caller.project if self._rng.random() < 0.5 else None
-        limits = drawn_limits(self._rng)
+        limits = drawn_limits(self._rng, self._roominess)
         return Job("set_quota", lambda: self._call(lambda: tenants.set_quota(core, OPERATOR, org, project, limits)))
 
     def drain(self, core: Core) -> Job:
         pool = self._rng.choice(self._pools)
-        state = self._rng.choice((PoolState.ACTIVE, PoolState.ACTIVE, PoolState.DRAINING))
+        state = self._rng.choice((PoolState.ACTIVE, PoolState.ACTIVE, PoolState.ACTIVE, PoolState.DRAINING))
         return Job("drain", lambda: self._call(lambda: pools.set_state(core, OPERATOR, pool, state)))
 
     def _known(self) -> tuple[Client, str]:
@@ -117,7 +119,7 @@ class Calls:
     def _body(self) -> CreateSandbox:
         rng = self._rng
         asked: dict[str, object] = {"ttl_seconds": rng.choice(self.ttls), "priority": rng.choice((0, 0, 0, 5, 9))}
-        asked["queue_timeout_seconds"] = rng.choice((None, None, 0, 5, 60, 600, 7200))
+        asked["queue_timeout_seconds"] = rng.choice((None, None, None, 0, 5, 60, 600, 7200))
         if rng.random() < 0.3:
             asked["labels"] = {"n": str(rng.randrange(100))}
         if rng.random() < 0.3:
@@ -127,9 +129,9 @@ class Calls:
         if rng.random() < 0.15:
             asked["placement"] = {"allowed_pools": rng.sample(self._pools, rng.randint(1, len(self._pools)))}
         if rng.random() < 0.1:
-            asked["capabilities"] = [rng.choice(("exec", "gpu"))]
-        if rng.random() < 0.2:
-            asked["template"] = rng.choice(("default", "picky", "nowhere"))
+            asked["capabilities"] = [rng.choice(("exec", "exec", "gpu"))]
+        if rng.random() < 0.1:
+            asked["template"] = rng.choice(("default", "picky", "picky", "nowhere"))
         return CreateSandbox.model_validate(asked)
 
     # The calls themselves, in their processes.
@@ -250,12 +252,12 @@ class Job:
     run: Callable[[], None]
 
 
-def drawn_limits(rng: random.Random) -> Limits:
-    """Small, so that queues form; now and then a limit of another resource than the count."""
+def drawn_limits(rng: random.Random, roominess: int) -> Limits:
+    """Now and then a limit of another resource than the count; a roomy world sets none that is felt."""
     total = Size(
-        sandboxes=rng.randint(1, 6),
-        cpu_millis=rng.choice((10**12, 10**12, 4000, 8000)),
-        memory_mib=rng.choice((10**12, 10**12, 4096)),
+        sandboxes=rng.choice((1, 2, 3, 5, 8)) * roominess,
+        cpu_millis=rng.choice((10**12, 10**12, 4000 * roominess)),
+        memory_mib=rng.choice((10**12, 10**12, 4096 * roominess)),
         disk_gib=10**12,
     )
     return Limits(total=total, queued_max=rng.choice((2, 10, 10_000)), ttl_seconds_max=rng.choice((3600, 604_800)))

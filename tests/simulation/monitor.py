@@ -26,7 +26,7 @@ from differently_core.model.sandbox import ENDED, GONE, LIVE, TRANSITIONS, Sandb
 from differently_core.operations.catalog import CACHE_SECONDS
 from differently_core.operations.worker import CREATE_CALLS_MAX
 from differently_core.runtime.clock import Clock
-from differently_core.store.checks import key_of
+from differently_core.store.checks import key_of, record_of
 from differently_core.store.memory import MemoryStore
 from differently_core.store.ports import Action, Check
 
@@ -75,7 +75,7 @@ class Monitor:
                 continue
             key = key_of(action)
             before = self.rows.get(key)
-            after = self._memory.get(Record, key)
+            after = self._memory.get(record_of(action), key)
             if after is None:
                 self.rows.pop(key, None)
             else:

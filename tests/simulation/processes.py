@@ -103,6 +103,7 @@ class Conductor:
         self.current: Process | None = None
         self.parked: list[Process] = []
         self.violation: Violation | None = None
+        self.note: Callable[[str], None] = lambda moment: None
         self._turn = threading.Semaphore(0)
         self._idle: list[_Hand] = []
         self._hands: list[_Hand] = []
@@ -183,8 +184,10 @@ class Conductor:
         elif process.expires_at is not None and process.expires_at <= now:
             process.expired = True
             process.expires_at = None
+            self.note("call_timed_out")
         else:
             process.doomed = True
+            self.note("life_over")
         self.parked.remove(process)
         self._switch_to(process)
 

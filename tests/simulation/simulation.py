@@ -104,6 +104,7 @@ class Simulation:
         self.clock = SharedClock()
         self.conductor = Conductor(self.clock)
         self.weather = Weather(self.rng, self.tally)
+        self.conductor.note = self.weather.note
         self.store = SimStore(self.conductor, self.weather)
         self.monitor = Monitor(self.store.memory, self.clock, self.tally)
         self.store.watcher = self.monitor
@@ -122,6 +123,8 @@ class Simulation:
             for number in range(COMPUTERS)
         ]  # fmt: skip
         self.core = self.cores[0]
+        self.roominess = self.rng.choice((1, 1, 4, 10))
+        """Worlds are tight, so that queues form, or roomy, so that much happens."""
         self._events: deque[str] = deque(maxlen=EVENTS_SHOWN)
         self._hash = hashlib.sha256()
         self._build()
@@ -136,14 +139,14 @@ class Simulation:
             self._add_pool(f"pool{number}", installation.id)
         self._add_templates()
         self.clients = [client for _ in range(self.rng.randint(1, 4)) for client in self._add_org()]
-        self.calls = Calls(self.rng, self.clients, [pool.name for pool in self.pools], self.monitor, self.tally)
+        self.calls = Calls(self.rng, self.clients, [pool.name for pool in self.pools], self.roominess, self.monitor, self.tally)
         self._set_policy(GLOBAL, self._drawn_rules())
         self._jobs = self._drawn_jobs()
         self.clock.advance(1.0)
 
     def _add_backends(self) -> None:
         for number in range(self.rng.randint(1, 3)):
-            room = self.rng.choice((None, None, Size.unlimited().model_copy(update={"sandboxes": self.rng.randint(2, 6)})))
+            room = self.rng.choice((None, None, Size.unlimited().model_copy(update={"sandboxes": self.rng.randint(2, 8)})))
             backend = SimBackend(
                 self.clock, idempotent_create=self.rng.random() < 0.5, settles_seconds=self.rng.choice((5.0, 30.0, 60.0)),
                 room=room, pending_seconds=self.rng.choice((0.0, 0.0, 3.0, 30.0)), exec_function=whoami,
@@ -161,8 +164,8 @@ class Simulation:
         backend = self.rng.choice(self.backends)
         self.adapters[name] = SimAdapter(name, installation, backend, self.conductor, self.weather)
         pool = Pool(
-            name=name, adapter="fake", trust=self.rng.choice((Trust.PRIVATE, Trust.PRIVATE, Trust.EXTERNAL)),
-            max_concurrency=self.rng.randint(1, 5), cost_model=CostModel(cpu_hour=self.rng.choice((0.0, 1.0))),
+            name=name, adapter="fake", trust=self.rng.choice((Trust.PRIVATE, Trust.PRIVATE, Trust.EXTERNAL)[: 3 if self.pools else 2]),
+            max_concurrency=self.rng.choice((1, 2, 3, 5)) * self.roominess, cost_model=CostModel(cpu_hour=self.rng.choice((0.0, 1.0))),
             created_at=self.clock.now(),
         )  # fmt: skip
         self.pools.append(pool)
@@ -175,10 +178,10 @@ class Simulation:
             self.store.transact([Put(template, (), "template")])
 
     def _add_org(self) -> list[Client]:
-        org = tenants.create_org(self.core, OPERATOR, "org", drawn_limits(self.rng), weight=self.rng.randint(1, 3))
+        org = tenants.create_org(self.core, OPERATOR, "org", drawn_limits(self.rng, self.roominess), weight=self.rng.randint(1, 3))
         clients = []
         for _ in range(self.rng.randint(1, 2)):
-            project = tenants.create_project(self.core, OPERATOR, org.id, "project", drawn_limits(self.rng))
+            project = tenants.create_project(self.core, OPERATOR, org.id, "project", drawn_limits(self.rng, self.roominess))
             caller = Caller(f"key_{project.id}", "req", KeyScope.TENANT, org.id, project.id)
             clients.append(Client(caller))
         if len(self.pools) > 1 and self.rng.random() < 0.3:
@@ -192,7 +195,7 @@ class Simulation:
     def _drawn_rules(self) -> PolicyRules:
         outside = [pool.name for pool in self.pools if pool.trust is Trust.EXTERNAL]
         named = self.rng.sample(outside, self.rng.randint(0, len(outside)))
-        return PolicyRules(external=self.rng.choice(list(External)), external_pools=tuple(named))
+        return PolicyRules(external=self.rng.choice((External.NEVER, External.ALLOWED, External.ALLOWED)), external_pools=tuple(named))
 
     def _set_policy(self, scope: str, rules: PolicyRules) -> None:
         if scope == GLOBAL:
@@ -204,11 +207,11 @@ class Simulation:
     def _drawn_jobs(self) -> tuple[list[Callable[[Core], Job | None]], list[int]]:
         """What happens, with how much weight; the weights of one seed stress other things than those of the next."""
         weights: dict[Callable[[Core], Job | None], tuple[int, ...]] = {
-            self.calls.create: (10, 30), self.calls.update: (2, 10), self.calls.delete: (3, 15),
+            self.calls.create: (8, 16), self.calls.update: (2, 6), self.calls.delete: (2, 8),
             self.calls.get: (1,), self.calls.listing: (1,), self.calls.execute: (1, 5),
-            self.calls.quota: (0, 2), self.calls.drain: (0, 2),
-            self._deliver: (20, 60), self._sweep: (2, 6), self._probe: (1, 3), self._lets_time_pass: (4, 12),
-            self._change_policy: (0, 1), self._break_or_mend: (0, 1), self._vanish: (0, 1),
+            self.calls.quota: (0, 1), self.calls.drain: (0, 1),
+            self._deliver: (60, 120), self._sweep: (3, 8), self._probe: (4, 8), self._lets_time_pass: (4, 12),
+            self._change_policy: (0, 1), self._break: (0, 1), self._mend: (4,), self._vanish: (0, 1),
         }  # fmt: skip
         return list(weights), [self.rng.choice(options) for options in weights.values()]
 
@@ -280,12 +283,18 @@ class Simulation:
         self._tell("the policy changes")
         self._set_policy(GLOBAL, self._drawn_rules())
 
-    def _break_or_mend(self, core: Core) -> None:
+    def _break(self, core: Core) -> None:
         backend = self.rng.choice(self.backends)
-        backend.up = not backend.up
-        self._tell(f"{backend.name} {'is up' if backend.up else 'goes down'}")
-        if not backend.up:
+        if backend.up:
+            backend.up = False
+            self._tell(f"{backend.name} goes down")
             self.weather.note("pool_down")
+
+    def _mend(self, core: Core) -> None:
+        backend = self.rng.choice(self.backends)
+        if not backend.up and self.rng.random() < 0.5:
+            backend.up = True
+            self._tell(f"{backend.name} is up")
 
     def _vanish(self, core: Core) -> None:
         ours = [

@@ -41,7 +41,7 @@ SEAMS: Mapping[str, tuple[float, float]] = {
     "write_never_arrived": (0.0, 0.01),
     "read_unanswered": (0.0, 0.01),
     "stale_index": (0.0, 0.1),
-    "message_lost": (0.0, 0.5),
+    "message_lost": (0.0, 0.4),
     "message_doubled": (0.0, 0.3),
     "answer_overtaken_by_deadline": (0.0, 0.02),
     "adapter_bug_before": (0.0, 0.02),
@@ -97,7 +97,9 @@ CALLS: Mapping[Operation, Mapping[str, Callable[[random.Random, FakeBackend], Fa
     Operation.CAPABILITIES: _LOOK,
     Operation.CAPACITY: _LOOK,
 }
-MOMENTS = ("pool_down", "instance_vanished", "clock_jump", "clock_set_back", "crash_of_frozen", "life_over")
+_RATES = dict.fromkeys((Operation.HEALTH, Operation.CAPABILITIES, Operation.CAPACITY), (0.0, 0.0, 0.01, 0.05))
+"""A probe that fails keeps a pool from being used, so that nothing else could go wrong there."""
+MOMENTS = ("pool_down", "instance_vanished", "clock_jump", "clock_set_back", "crash_of_frozen", "life_over", "call_timed_out")
 """Faults that the schedule brings about by itself."""
 KINDS = (*SEAMS, *dict.fromkeys(name for table in CALLS.values() for name in table), *MOMENTS)
 
@@ -114,7 +116,7 @@ class Weather:
             for kind, (low, high) in SEAMS.items()
         }
         self._calls = {
-            operation: (rng.choice((0.0, 0.02, 0.1, 0.3)), rng.sample(sorted(table), rng.randint(1, len(table))))
+            operation: (rng.choice(_RATES.get(operation, (0.0, 0.02, 0.1, 0.3))), rng.sample(sorted(table), rng.randint(1, len(table))))
             for operation, table in CALLS.items()
         }
 

@@ -22,7 +22,7 @@ from differently_core.store.ports import (
     Put,
     Refused,
     Update,
-)  # fmt: skip
+)
 
 Facts = dict[str, Any]
 

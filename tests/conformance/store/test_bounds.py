@@ -28,7 +28,7 @@ from differently_core.store.ports import (
     Put,
     Store,
     Update,
-)  # fmt: skip
+)
 from tests.conformance.store.samples import Samples, committed, keep
 
 KEY = Counter.key_of(Scope.ORG, "bounds")
@@ -121,6 +121,15 @@ def test_two_actions_of_one_name_are_refused(store: Store, some: Samples) -> Non
 def test_a_batch_of_more_than_a_hundred_is_refused(store: Store, some: Samples) -> None:
     with pytest.raises(ValueError, match="at most 100"):
         store.batch_get([(SandboxEnv, some.env(n).key()) for n in range(101)])
+
+
+def test_a_row_read_as_another_kind_is_a_mistake_of_the_code(store: Store, some: Samples) -> None:
+    keep(store, some.sandbox())
+
+    with pytest.raises(ValueError, match="holds a sandbox, not a counter"):
+        store.get(Counter, some.key())
+    with pytest.raises(ValueError, match="holds a sandbox, not a counter"):
+        store.batch_get([(Sandbox, some.key()), (Counter, some.key())])
 
 
 def put_alone(some: Samples, value: str) -> list[Action]:

@@ -23,7 +23,7 @@ from differently_core.store.ports import (
     Refused,
     Store,
     Update,
-)  # fmt: skip
+)
 from tests.conformance.store.samples import Samples, committed, keep, refused
 
 CASES: list[tuple[Condition, bool, bool]] = [

@@ -26,7 +26,7 @@ from differently_core.store.ports import (
     StoreThrottled,
     StoreUnavailable,
     Update,
-)  # fmt: skip
+)
 from tests.conformance.store.faults import Faults, cancels, fails
 from tests.conformance.store.samples import Samples, committed, keep, refused
 

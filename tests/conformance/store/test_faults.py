@@ -11,7 +11,7 @@ from differently_core.model.quota import Counter
 from differently_core.model.record import Table
 from differently_core.model.sandbox import Sandbox, SandboxEnv
 from differently_core.runtime.clock import VirtualClock
-from differently_core.store.dynamo import BATCH_ROUNDS_MAX, Credentials, DynamoStore
+from differently_core.store.dynamo import BATCH_ROUNDS_MAX, EMPTY_ANSWERS_MAX, Credentials, DynamoStore
 from differently_core.store.ports import Absent, Put, Refused, StoreThrottled, StoreUnavailable, Update
 from differently_core.store.resend import TRIES_MAX
 from tests.conformance.store.faults import (
@@ -23,7 +23,7 @@ from tests.conformance.store.faults import (
     fails,
     never_sent,
     passes,
-)  # fmt: skip
+)
 from tests.conformance.store.samples import Samples, committed, keep, refused
 
 Call = Callable[[DynamoStore, Samples], object]
@@ -267,6 +267,19 @@ def test_pages_that_come_empty_or_short_are_read_on(dynamo: DynamoStore, faults:
     assert page.rows == (some.env(), some.sandbox())
     assert page.next is None
     assert [body.get("ExclusiveStartKey") for body in faults.bodies("Query")] == [None, before]
+
+
+def test_answers_without_rows_and_without_an_end_are_not_read_for_ever(
+    dynamo: DynamoStore, faults: Faults, some: Samples
+) -> None:
+    position = {"pk": {"S": some.key().pk}, "sk": {"S": "A"}}
+    nothing = answers(200, {"Items": [], "Count": 0, "ScannedCount": 0, "LastEvaluatedKey": position})
+    faults.next("Query", *[nothing] * 100)
+
+    with pytest.raises(StoreUnavailable, match="without an end"):
+        dynamo.query(Table.STATE, some.key().pk, limit=5)
+
+    assert faults.count("Query") == 5 + 1 + EMPTY_ANSWERS_MAX
 
 
 def test_a_size_that_only_the_service_sees_is_still_too_large(

@@ -23,7 +23,7 @@ from differently_core.store.ports import (
     Present,
     Put,
     Update,
-)  # fmt: skip
+)
 from tests.conformance.store.faults import Faults, fails, passes
 from tests.conformance.store.samples import NOW, Samples, keep
 

@@ -38,7 +38,7 @@ from differently_core.store.ports import (
     Refused,
     Store,
     Update,
-)  # fmt: skip
+)
 from tests.conformance.store.plain import PlainStore
 from tests.conformance.store.samples import NOW, Samples
 

@@ -22,7 +22,7 @@ from differently_core.store.ports import (
     Put,
     Store,
     Update,
-)  # fmt: skip
+)
 from tests.conformance.store.samples import Samples, committed, keep, refused
 
 KINDS = ("check", "delete", "put", "update")

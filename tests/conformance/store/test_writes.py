@@ -24,7 +24,7 @@ from differently_core.store.ports import (
     Put,
     Store,
     Update,
-)  # fmt: skip
+)
 from tests.conformance.store.samples import NOW, Samples, committed, keep, refused
 
 

@@ -55,7 +55,5 @@ def give_back(sandbox: Sandbox, *, keep_pool: bool = False) -> list[Update]:
     if held is None:
         return []
     return [
-        give(scope, name, held.size)
-        for scope, name in scopes(sandbox, held)
-        if not (keep_pool and scope is Scope.POOL)
+        give(scope, name, held.size) for scope, name in scopes(sandbox, held) if not (keep_pool and scope is Scope.POOL)
     ]

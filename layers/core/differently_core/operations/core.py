@@ -92,8 +92,12 @@ class Core:
             outcome = self.store.transact(actions)
             if isinstance(outcome, Committed) or outcome.failed:
                 return outcome
-            self.clock.sleep(0.01 * 2**attempt * _jitter(self.ids))
+            self.back_off(attempt)
         raise StoreThrottled("Many calls are changing the same thing right now; repeat the call in a second.")
+
+    def back_off(self, attempt: int) -> None:
+        """Let whoever else is writing finish; longer each time."""
+        self.clock.sleep(0.01 * 2**attempt * _jitter(self.ids))
 
     def event(self, caller: Caller, action: str, target: str, org: str, **facts: object) -> Event:
         return Event.model_validate(

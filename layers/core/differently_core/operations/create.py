@@ -28,12 +28,13 @@ from ..model.record import Record
 from ..model.resources import Resources, Size
 from ..model.sandbox import PoolRejection, Reason, Reservation, Sandbox, SandboxEnv, Status
 from ..policy.placement import Decision, Wish, place
-from ..runtime.ids import KeyId, ProjectId, SandboxId, keyed_bytes
+from ..runtime.ids import KeyId, ProjectId, SandboxId
 from ..store.ports import Absent, Action, Committed, Put, Refused
 from .accounts import name_of, take
 from .core import Caller, Core
 from .marks import clear_if_nobody_waits
 from .requests import CreateSandbox, SandboxView
+from .sandboxes import keyed_id
 
 IDEMPOTENCY_KEY_MAX = 255
 
@@ -79,17 +80,13 @@ def _live(core: Core, caller: Caller, request: CreateSandbox, key: str | None) -
     """What the key names already; one more round trip, only for a create that would be refused."""
     if key is None:
         return None
-    same_row = SandboxId(core.ids.new("sbx", _randomness(core, _project(core, caller, request), key)))
+    same_row = keyed_id(core, _project(core, caller, request), key)
     row = core.store.get(IdempotencyRow, IdempotencyRow.key_of(same_row))
     return _replay(row, request.digest()) if row is not None else None
 
 
-def _randomness(core: Core, project: ProjectId, key: str) -> bytes:
-    return keyed_bytes(core.catalog.installation().id_salt.encode(), project, key)
-
-
 class _IdTaken(Exception):
-    """A key names a live sandbox, so its next one has the same random bits; made in the same millisecond, the same id."""
+    """A key names a live sandbox, so its next one has the same random bits, and in the same millisecond the same id."""
 
 
 def _create_under_a_fresh_id(core: Core, caller: Caller, request: CreateSandbox, key: str | None) -> Created:
@@ -124,8 +121,13 @@ def _try_pools(core: Core, caller: Caller, draft: _Draft, decision: Decision) ->
     """The best pool; for a caller that does not want to wait the next ones too, as long as only pools refuse."""
     outcome: Created | Refused = Refused()
     for pool in decision.ranked if draft.sandbox.queue_timeout_seconds == 0 else decision.ranked[:1]:
+        counter = name_of(Scope.POOL, pool)
         outcome = _try_quietly(core, caller, draft, _admitted(core, draft.sandbox, pool))
-        if isinstance(outcome, Created) or set(outcome.failed) != {name_of(Scope.POOL, pool)}:
+        if isinstance(outcome, Created):
+            break
+        if counter in outcome.failed and outcome.failed[counter] is None:
+            core.catalog.forget_pools()  # removed since we read it
+        if set(outcome.failed) != {counter}:
             break
     return outcome
 
@@ -147,7 +149,7 @@ def _try_quietly(core: Core, caller: Caller, draft: _Draft, admitted: Sandbox) -
     body = SandboxView.of(admitted).model_dump_json(by_alias=True, exclude_none=True)
     actions = _quiet_actions(core, caller, draft, admitted, body)
     refusal = Refused()
-    for _ in range(tries):
+    for attempt in range(tries):
         outcome = core.store.transact(actions)
         if isinstance(outcome, Committed):
             core.nudges.worker(admitted.id)
@@ -159,6 +161,8 @@ def _try_quietly(core: Core, caller: Caller, draft: _Draft, admitted: Sandbox) -
         refusal = outcome
         if outcome.failed:
             break
+        if attempt + 1 < tries:
+            core.back_off(attempt)
     return refusal
 
 
@@ -179,8 +183,8 @@ def _enqueue(core: Core, caller: Caller, draft: _Draft, decision: Decision, refu
     _check_may_wait(core, sandbox, decision, refusal)
     queued = sandbox.with_(
         status=Status.QUEUED,
-        queue_deadline=core.after(_queue_seconds(core, sandbox)),
-        due_at=core.after(min(core.tuning.queue_look_seconds, _queue_seconds(core, sandbox))),
+        queue_deadline=core.after(patience_seconds(core, sandbox)),
+        due_at=core.after(min(core.tuning.queue_look_seconds, patience_seconds(core, sandbox))),
         reason=Reason(code="waiting", source="admission", detail=_waits_for(decision, refusal), at=core.clock.now()),
         rejections=tuple(PoolRejection(pool=pool, reason=why.reason) for pool, why in decision.rejected.items()),
     )
@@ -245,9 +249,9 @@ def _draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None) 
     _check_limits("organization", core.catalog.org(org).limits, size, ttl)
     _check_limits("project", core.catalog.project(org, project).limits, size, ttl)
     digest = request.digest()
-    randomness = _randomness(core, project, key) if key is not None else None
     sandbox = Sandbox(
-        id=SandboxId(core.ids.new("sbx", randomness)), org=org, project=project, status=Status.QUEUED,
+        id=keyed_id(core, project, key) if key is not None else SandboxId(core.ids.new("sbx")),
+        org=org, project=project, status=Status.QUEUED,
         template=request.template, image=request.image, size=size, labels=dict(request.labels),
         capabilities=tuple(sorted(set(request.capabilities))), allowed_pools=tuple(request.placement.allowed_pools),
         has_env=bool(request.env), priority=request.priority, ttl_seconds=ttl,
@@ -302,7 +306,8 @@ _WIRE_NAMES = {
 }  # fmt: skip
 
 
-def _queue_seconds(core: Core, sandbox: Sandbox) -> int:
+def patience_seconds(core: Core, sandbox: Sandbox) -> int:
+    """How long its caller lets it wait in the queue."""
     asked = sandbox.queue_timeout_seconds
     return core.tuning.queue_timeout_seconds_default if asked is None else asked
 
@@ -336,7 +341,7 @@ def _full_counters(sandbox: Sandbox, refusal: Refused | None) -> tuple[Counter |
     pool: Counter | None = None
     for name, row in failed.items():
         if not isinstance(row, Counter):
-            if row is None and name.partition(":")[0] in set(Scope):
+            if row is None and name.partition(":")[0] in (Scope.ORG, Scope.PROJECT):
                 raise Internal(f"The counter {name} is missing; an operator must repair it.", counter=name)
             continue
         if row.scope is Scope.POOL:
@@ -377,4 +382,4 @@ def _impossible(decision: Decision) -> DifferentlyError:
     return NoEligiblePool(f"No permitted pool can take this sandbox ({decision.summary()}).", pools=shown)
 
 
-__all__ = ["Created", "create", "queue_row"]
+__all__ = ["Created", "create", "patience_seconds", "queue_row"]

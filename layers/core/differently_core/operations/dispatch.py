@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..model.attempt import AttemptState
+from ..model.pool import Pool
 from ..model.queue import QUEUE_SHARDS, QueueRow
 from ..model.quota import Counter, Scope
 from ..model.record import Key, Table
@@ -104,9 +105,7 @@ class _Queue:
             for org, rows in sorted(by_org.items())
         ]
         placer = _Placer(core)
-        return plan(
-            waiting, self.free(Scope.PROJECT), self.free(Scope.POOL), self.total(), placer.choose, BATCH_MAX
-        )
+        return plan(waiting, self.free(Scope.PROJECT), self.free(Scope.POOL), self.total(), placer.choose, BATCH_MAX)
 
 
 class _Placer:
@@ -175,9 +174,8 @@ def _counters(core: Core, names: Sequence[tuple[Scope, str]]) -> dict[tuple[Scop
     for start in range(0, len(names), ACTIONS_MAX):
         part = names[start : start + ACTIONS_MAX]
         keys: list[tuple[type[Counter], Key]] = [(Counter, Counter.key_of(scope, name)) for scope, name in part]
-        for name, row in zip(part, core.store.batch_get(keys), strict=True):
-            if isinstance(row, Counter):
-                found[name] = row
+        rows = zip(part, core.store.batch_get(keys), strict=True)
+        found.update((name, row) for name, row in rows if isinstance(row, Counter))
     return found
 
 
@@ -242,7 +240,7 @@ def _actions(
     for entry in chosen:
         before = sandboxes[entry.row.sandbox]
         admitted = before.with_(
-            status=Status.PROVISIONING, pool=entry.pool, region=pools[entry.pool].region, reason=None,
+            status=Status.PROVISIONING, pool=entry.pool, region=_region(pools, entry.pool), reason=None,
             reservation=Reservation(size=before.size, pool=entry.pool), rejections=(), not_before=None,
             due_at=core.after(core.tuning.observe_seconds),
         )  # fmt: skip
@@ -258,6 +256,11 @@ def _actions(
             need[name] = need.get(name, Size()) + after.size
     actions += [take(scope, name, amount, overtake=True) for (scope, name), amount in need.items()]
     return actions, changed
+
+
+def _region(pools: Mapping[str, Pool], name: str) -> str | None:
+    """None for a pool that was removed meanwhile; its counter is gone too, which refuses the admission."""
+    return pools[name].region if name in pools else None
 
 
 def _mark_waiting(core: Core, queue: _Queue, planned: Plan) -> None:

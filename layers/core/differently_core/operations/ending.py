@@ -6,13 +6,15 @@ always wins over a stale decision. What a sandbox holds is given back in the wri
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from ..model.attempt import Attempt, AttemptState
 from ..model.queue import QueueRow
 from ..model.sandbox import ENDED, LIVE, Reason, Sandbox, SandboxEnv, Status
 from ..store.ports import Absent, Action, Delete, Equals, Outcome, Put
 from .accounts import give_back
 from .core import Caller, Core
-from .create import queue_row
+from .create import patience_seconds, queue_row
 from .sandboxes import free_key
 
 
@@ -42,12 +44,17 @@ def requeue(
     core: Core, caller: Caller, sandbox: Sandbox, attempt: Attempt | None, reason: Reason, *, counted: bool,
     seconds: float, proved: bool,
 ) -> Outcome:  # fmt: skip
-    """Back into the queue at its old place. `proved`: nothing is left at the backend; otherwise the attempt is a debt."""
+    """Back into the queue at its old place. `proved`: nothing is left at the backend; otherwise the attempt is a debt.
+
+    It waits no longer than its caller wanted in the first place, but a failure that counts is worth one more try.
+    """
+    ready = core.after(seconds)
+    one_look = ready + timedelta(seconds=core.tuning.queue_look_seconds)
+    deadline = sandbox.queue_deadline or max(one_look, ready + timedelta(seconds=patience_seconds(core, sandbox)))
     waiting = sandbox.with_(
         status=Status.QUEUED, pool=None, region=None, backend_ref=None, reservation=None, claim=None, reason=reason,
-        failures=sandbox.failures + (1 if counted else 0), not_before=core.after(seconds),
-        queue_deadline=sandbox.queue_deadline or core.after(core.tuning.queue_timeout_seconds_default),
-        due_at=core.after(seconds),
+        failures=sandbox.failures + (1 if counted else 0), not_before=ready, due_at=ready,
+        queue_deadline=max(deadline, one_look) if counted else deadline,
     )  # fmt: skip
     changed, put = write(sandbox, waiting)
     actions: list[Action] = [

@@ -121,9 +121,7 @@ def _buffered(place: Place, request: ExecRequest) -> Iterator[ExecEvent]:
 
 def _whole(place: Place, request: ExecRequest) -> Iterator[ExecEvent]:
     """Pass events on and make sure that a stream never just stops."""
-    events = calling(
-        place.adapter, lambda: place.adapter.exec_stream(place.target, request, KEEP_ALIVE_SECONDS)
-    )
+    events = calling(place.adapter, lambda: place.adapter.exec_stream(place.target, request, KEEP_ALIVE_SECONDS))
     try:
         while True:
             event = calling(place.adapter, lambda: next(events, None))
@@ -151,9 +149,7 @@ def job_status(core: Core, caller: Caller, sandbox: str, job: str) -> Job:
     return calling(place.adapter, lambda: place.adapter.job_status(place.target, job))
 
 
-def job_output(
-    core: Core, caller: Caller, sandbox: str, job: str, which: Stream, offset: int, limit: int
-) -> JobOutput:
+def job_output(core: Core, caller: Caller, sandbox: str, job: str, which: Stream, offset: int, limit: int) -> JobOutput:
     place = reach(core, caller, sandbox, Operation.JOB_OUTPUT)
     return calling(place.adapter, lambda: place.adapter.job_output(place.target, job, which, offset, limit))
 

@@ -24,6 +24,7 @@ from ..store.ports import (
     Put,
     Refused,
     StoreThrottled,
+    StoreUnavailable,
     Update,
 )  # fmt: skip
 from .core import Caller, Core
@@ -44,10 +45,8 @@ def register(core: Core, caller: Caller, pool: Pool) -> PoolDetail:
 
     Raises `InvalidRequest` when the adapter refuses the configuration, `InvalidState` when the name is taken.
     """
-    adapter = core.backends.adapter(pool)
-    limit = Size(
-        sandboxes=pool.max_concurrency, cpu_millis=UNLIMITED, memory_mib=UNLIMITED, disk_gib=UNLIMITED
-    )
+    core.backends.adapter(pool)
+    limit = Size(sandboxes=pool.max_concurrency, cpu_millis=UNLIMITED, memory_mib=UNLIMITED, disk_gib=UNLIMITED)
     counter = Counter.of(Scope.POOL, pool.name, limit)
     event = core.event(caller, "pool.create", pool.name, OPERATOR_ORG, pool=pool.name)
     outcome = core.commit(
@@ -56,7 +55,7 @@ def register(core: Core, caller: Caller, pool: Pool) -> PoolDetail:
     if isinstance(outcome, Refused):
         raise InvalidState(f"There is a pool {pool.name!r} already; choose another name.", pool=pool.name)
     core.catalog.forget()
-    return PoolDetail(pool, probe(core, pool, adapter), counter)
+    return PoolDetail(pool, probe(core, pool), counter)
 
 
 def detail(core: Core, name: str) -> PoolDetail:
@@ -147,18 +146,21 @@ def remove(core: Core, caller: Caller, name: str) -> None:
 def probe_all(core: Core) -> None:
     """Probe every pool; one pool's failure never keeps another from being looked at."""
     for pool in core.catalog.pools().pools.values():
-        try:
-            probe(core, pool, adapter_of(core, pool.name))
-        except DifferentlyError as error:
-            _save(core, PoolView(name=pool.name, at=core.clock.now(), healthy=False, message=error.message))
+        probe(core, pool)
 
 
-def probe(core: Core, pool: Pool, adapter: Adapter) -> PoolView:
-    """Ask a pool how it is and keep the answer; an error makes it unhealthy until the next good probe."""
+def probe(core: Core, pool: Pool) -> PoolView:
+    """Ask a pool how it is and keep the answer; an error makes it unhealthy until the next good probe.
+
+    What was known of it before stays known: a pool that is down can still do what it could.
+    """
     before = core.store.get(PoolView, PoolView.key_of(pool.name))
     try:
+        adapter = adapter_of(core, pool.name)
         calling(adapter, adapter.health)
         view = _look(core, pool, adapter)
+    except (StoreThrottled, StoreUnavailable):
+        raise
     except DifferentlyError as error:
         last = before or PoolView(name=pool.name, at=core.clock.now(), healthy=False)
         view = last.with_(healthy=False, message=error.message, at=core.clock.now())

@@ -38,7 +38,9 @@ def _known_capability(name: str) -> str:
     return name
 
 
-LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$"), AfterValidator(_not_reserved)]
+LabelKey = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$"), AfterValidator(_not_reserved)
+]
 LabelValue = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=LABELS_MAX)]
 Capability = Annotated[str, AfterValidator(_known_capability)]
@@ -163,9 +165,7 @@ class SandboxView(Wire):
             conditions=_conditions(sandbox.conditions),
             template=sandbox.template,
             image=sandbox.image,
-            resources=ResourcesView(
-                cpu=size.cpu_millis / 1000, memory_mib=size.memory_mib, disk_gib=size.disk_gib
-            ),
+            resources=ResourcesView(cpu=size.cpu_millis / 1000, memory_mib=size.memory_mib, disk_gib=size.disk_gib),
             labels=dict(sandbox.labels),
             capabilities=list(sandbox.capabilities),
             priority=sandbox.priority,
@@ -189,9 +189,7 @@ class SandboxView(Wire):
 
 def _conditions(conditions: Conditions) -> ConditionsView:
     found: dict[str, Any] = conditions.model_dump()
-    return ConditionsView(
-        **{name: ConditionView(**fact) for name, fact in found.items() if fact is not None}
-    )
+    return ConditionsView(**{name: ConditionView(**fact) for name, fact in found.items() if fact is not None})
 
 
 class Deletion(Wire):

@@ -14,7 +14,7 @@ from ..errors import InvalidRequest, InvalidState, LimitExceeded, NotFound
 from ..model.due import due_index, stamp
 from ..model.idempotency import IdempotencyRow
 from ..model.sandbox import ENDED, GONE, LIVE, Reason, Sandbox, Status, list_index
-from ..runtime.ids import ProjectId, SandboxId, is_id
+from ..runtime.ids import ProjectId, SandboxId, is_id, keyed_bytes
 from ..store.ports import Absent, AnyOf, Committed, Delete, Equals, OneOf, Put, Refused, StoreThrottled, Update
 from .core import Caller, Core
 from .cursors import seal, unseal
@@ -73,6 +73,8 @@ class ListQuery:
     statuses: frozenset[Status] = frozenset()
     labels: Mapping[str, str] | None = None
     ended: bool = False
+    key: str | None = None
+    """An Idempotency-Key: at most one live sandbox has it."""
     limit: int = LIST_LIMIT_DEFAULT
     cursor: str | None = None
 
@@ -101,6 +103,9 @@ class Listing:
 def list_sandboxes(core: Core, caller: Caller, query: ListQuery) -> Listing:
     """Newest first, live before gone; one round trip unless a filter leaves the page short."""
     project = _list_project(core, caller, query)
+    if query.key is not None:
+        named = _named(core, project, query.key)
+        return Listing((named,) if named is not None and query.matches(named) else (), None)
     partitions = query.partitions()
     position, after = _open_cursor(core, query, project)
     found: list[Sandbox] = []
@@ -135,6 +140,18 @@ def _list_project(core: Core, caller: Caller, query: ListQuery) -> ProjectId:
         raise InvalidRequest("An operator key belongs to no project: send projectId.", field="projectId")
     core.catalog.org_of(ProjectId(query.project))
     return ProjectId(query.project)
+
+
+def _named(core: Core, project: ProjectId, key: str) -> Sandbox | None:
+    """The live sandbox that a key names; two round trips, strongly consistent."""
+    row = core.store.get(IdempotencyRow, IdempotencyRow.key_of(keyed_id(core, project, key)))
+    return core.store.get(Sandbox, Sandbox.key_of(row.sandbox)) if row is not None else None
+
+
+def keyed_id(core: Core, project: ProjectId, key: str) -> SandboxId:
+    """A fresh id whose random bits are those of every sandbox that this key names."""
+    salt = core.catalog.installation().id_salt.encode()
+    return SandboxId(core.ids.new("sbx", keyed_bytes(salt, project, key)))
 
 
 def _cursor(core: Core, query: ListQuery, project: str, position: int, after: str | None) -> str:
@@ -240,9 +257,7 @@ def delete(core: Core, caller: Caller, sandbox: str) -> Deletion:
         add={"version": 1, "generation": 1},
         when=(Equals("project", project), OneOf("status", tuple(sorted(LIVE)))),
     )  # fmt: skip
-    event = core.event(
-        caller, "sandbox.delete", identity, org, project=project, after=Status.TERMINATING.value
-    )
+    event = core.event(caller, "sandbox.delete", identity, org, project=project, after=Status.TERMINATING.value)
     outcome = core.commit([mark, free_key(identity), Put(event, (Absent(),), "event")])
     if isinstance(outcome, Refused):
         return _already_gone(sandbox, project, outcome)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..errors import NotFound
 from ..model.pool import Policy, Template
 from ..model.quota import Counter, Limits, Scope
 from ..model.record import Table
@@ -77,16 +78,24 @@ def list_projects(core: Core, org: OrgId, after: str | None, limit: int) -> tupl
 
 
 def org_quota(core: Core, org: OrgId) -> tuple[Limits, Counter | None]:
-    return core.catalog.org(org).limits, core.store.get(Counter, Counter.key_of(Scope.ORG, org))
+    """Limits and what is held, as of one moment; one round trip."""
+    found, counter = core.store.batch_get([(Org, Org.key_of(org)), (Counter, Counter.key_of(Scope.ORG, org))])
+    if not isinstance(found, Org):
+        raise NotFound(f"There is no organization {org!r}.", org=org)
+    return found.limits, counter if isinstance(counter, Counter) else None
 
 
 def project_quota(core: Core, org: OrgId, project: ProjectId) -> tuple[Limits, Counter | None]:
-    limits = core.catalog.project(org, project).limits
-    return limits, core.store.get(Counter, Counter.key_of(Scope.PROJECT, project))
+    """As `org_quota`."""
+    counter_key = Counter.key_of(Scope.PROJECT, project)
+    found, counter = core.store.batch_get([(Project, Project.key_of(org, project)), (Counter, counter_key)])
+    if not isinstance(found, Project):
+        raise NotFound(f"There is no project {project!r}.", project=project)
+    return found.limits, counter if isinstance(counter, Counter) else None
 
 
 def set_quota(core: Core, caller: Caller, org: OrgId, project: ProjectId | None, limits: Limits) -> None:
-    """Change limits; the free amounts move by the difference. Below what is held, nothing ends and nothing is admitted."""
+    """Change limits; the free amounts move by the difference. Below what is held nothing ends, nothing is admitted."""
     for _ in range(core.tuning.conflict_tries_max):
         core.catalog.forget()
         owner: Org | Project = core.catalog.org(org) if project is None else core.catalog.project(org, project)

@@ -29,7 +29,18 @@ from ..model.exec import ExecRequest
 from ..model.pool import PoolView
 from ..model.sandbox import Claim, Condition, Conditions, Reason, Sandbox, SandboxEnv, Status
 from ..runtime.ids import SandboxId
-from ..store.ports import Absent, Action, Check, Committed, Equals, Put, Refused, Update
+from ..store.ports import (
+    Absent,
+    Action,
+    Check,
+    Committed,
+    Equals,
+    Put,
+    Refused,
+    StoreThrottled,
+    StoreUnavailable,
+    Update,
+)  # fmt: skip
 from .accounts import give_back
 from .attempts import newest, unsettled
 from .core import Core, system
@@ -69,8 +80,7 @@ def _wait_on(core: Core, sandbox: Sandbox) -> None:
     """A queued sandbox is due: its patience is over, or dispatch must look again."""
     now = core.clock.now()
     if sandbox.queue_deadline is not None and now >= sandbox.queue_deadline:
-        detail = ", ".join(f"{entry.pool}: {entry.reason}" for entry in sandbox.rejections)
-        reason = Reason(code="queue_timeout", source="timer", detail=detail, at=now)
+        reason = Reason(code="queue_timeout", source="timer", detail=_waited_for(sandbox), at=now)
         if isinstance(end(core, TIMER, sandbox, Status.FAILED, reason), Committed):
             clear_if_nobody_waits(core, sandbox.org, sandbox.project)
         return
@@ -79,6 +89,13 @@ def _wait_on(core: Core, sandbox: Sandbox) -> None:
         due = look if sandbox.queue_deadline is None else min(look, sandbox.queue_deadline)
         core.store.transact([write(sandbox, sandbox.with_(due_at=due))[1]])
     core.nudges.dispatch()
+
+
+def _waited_for(sandbox: Sandbox) -> str:
+    """Why each pool refused it, or what became of its last attempt."""
+    if sandbox.rejections or sandbox.reason is None:
+        return ", ".join(f"{entry.pool}: {entry.reason}" for entry in sandbox.rejections)
+    return f"{sandbox.reason.code}: {sandbox.reason.detail}"
 
 
 def _expire(core: Core, sandbox: Sandbox) -> None:
@@ -114,7 +131,7 @@ def adapter_of(core: Core, pool: str) -> Adapter:
     """The pool's adapter; a pool that is gone or cannot be built is a backend that cannot be used."""
     try:
         return core.backends.adapter(core.catalog.pool(pool))
-    except BackendError:
+    except (BackendError, StoreThrottled, StoreUnavailable):
         raise
     except DifferentlyError as error:
         raise ProviderUnavailable(error.message, settled=True, pool=pool) from error
@@ -309,7 +326,7 @@ def _leave_to_cleanup(core: Core, sandbox: Sandbox, attempt: Attempt) -> None:
 
 
 def _look_again(core: Core, sandbox: Sandbox, attempt: Attempt, before: Attempt) -> None:
-    changed, put = write(sandbox, sandbox.with_(claim=None, due_at=core.after(core.tuning.observe_seconds)))
+    _, put = write(sandbox, sandbox.with_(claim=None, due_at=core.after(core.tuning.observe_seconds)))
     actions = [put] if attempt == before else [put, write_attempt(before, attempt)]
     if isinstance(core.commit(actions), Refused):
         _hand_over(core, sandbox, attempt)
@@ -405,15 +422,11 @@ def _retry_or_fail(core: Core, sandbox: Sandbox, attempt: Attempt | None, reason
     else:
         doublings = min(failures, core.tuning.backoff_doublings_max)
         seconds = core.tuning.backoff_seconds * 2**doublings
-        outcome = requeue(
-            core, WORKER, sandbox, attempt, reason, counted=True, seconds=seconds, proved=proved
-        )
+        outcome = requeue(core, WORKER, sandbox, attempt, reason, counted=True, seconds=seconds, proved=proved)
     _after_write(core, sandbox, attempt, outcome, proved=proved)
 
 
-def _after_write(
-    core: Core, sandbox: Sandbox, attempt: Attempt | None, outcome: object, *, proved: bool
-) -> None:
+def _after_write(core: Core, sandbox: Sandbox, attempt: Attempt | None, outcome: object, *, proved: bool) -> None:
     """What was freed may let somebody in; what was refused is looked at again under the newer intent."""
     if isinstance(outcome, Refused):
         if attempt is not None:
@@ -477,7 +490,7 @@ def finished(core: Core, attempt: Attempt) -> bool:
 
 
 def _terminate(core: Core, sandbox: Sandbox) -> None:
-    """Delete at the backend until it is gone, then give everything back. Quota goes back even while a backend is stuck."""
+    """Delete at the backend until it is gone, then give everything back; quota goes back even while it is stuck."""
     attempt = newest(core, sandbox)
     if attempt is None or attempt.status in (AttemptState.SETTLED, AttemptState.DEBT):
         _finish(core, sandbox, None)
@@ -514,7 +527,7 @@ def _try_later(core: Core, sandbox: Sandbox, attempt: Attempt) -> None:
     if held is not None and held.tenant:
         waiting = waiting.with_(reservation=held.model_copy(update={"tenant": False}))
         returned = give_back(sandbox, keep_pool=True)
-    changed, put = write(sandbox, waiting)
+    _, put = write(sandbox, waiting)
     count = write_attempt(attempt, attempt.with_(cleanup_failures=tries))
     if isinstance(core.commit([put, count, *returned]), Committed) and returned:
         core.nudges.dispatch()

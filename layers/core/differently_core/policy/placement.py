@@ -140,8 +140,8 @@ def template_unavailable(wish: Wish, candidate: Candidate, rules: Rules, templat
 
 
 def missing_capabilities(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
-    if candidate.view is None:
-        return None
+    if candidate.view is None or not candidate.view.features:
+        return None  # no probe has succeeded yet: what it can do is not known
     missing = sorted(set(wish.capabilities) - set(candidate.view.features))
     return _never("missing_capabilities", ", ".join(missing)) if missing else None
 
@@ -224,7 +224,7 @@ def place(
 
 
 def _rank(wish: Wish, candidate: Candidate) -> tuple[int, float, int]:
-    """Private before external, then cheaper, then a tie broken by the sandbox id, so that a decision can be replayed."""
+    """Private before external, then cheaper; a tie is broken by the sandbox id, so that a decision can be replayed."""
     cost = candidate.pool.cost_model
     hourly = cost.cpu_hour * wish.size.cpu_millis / 1000 + cost.memory_gib_hour * wish.size.memory_mib / 1024
     return (

@@ -24,7 +24,7 @@ from .ports import (
     Present,
     Put,
     Update,
-)  # fmt: skip
+)
 
 OPTIONS_MAX = 100
 """DynamoDB's own bound on the values of one IN."""

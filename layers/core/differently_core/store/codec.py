@@ -1,8 +1,8 @@
 """Between records and rows. A row is a flat set of attributes, the same in both stores.
 
-`pk`, `sk`, `kind`; the record's native fields by name; index attributes; the rest as one JSON document in
-`doc`. What equals its default is left out, which keeps most rows under one write unit; so the defaults of
-stored models are part of the row format, and changing one is a migration.
+`pk`, `sk`, `kind`; the record's native fields by name; index attributes; the rest as one JSON document in `doc`. What
+equals its default is left out, which keeps most rows under one write unit; so the defaults of stored models are part
+of the row format, and changing one is a migration.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -23,6 +23,7 @@ from ..errors import Internal, PayloadTooLarge
 from ..model import attempt, due, event, idempotency, pool, queue, quota, reconciliation, sandbox, tenancy
 from ..model.record import Native, Record, Table
 
+R = TypeVar("R", bound=Record)
 Row = dict[str, Native]
 
 INDEX_FIELDS: Mapping[str, type[Native]] = {
@@ -154,6 +155,13 @@ def from_row(row: Mapping[str, Native]) -> Record:
         if name in data:
             data[name] = json.loads(str(data[name]))
     return kind.record.model_validate(data)
+
+
+def of_kind(record: type[R], found: Record) -> R:
+    """What a reader asked for: a key holds one kind of record, and asking for another is a mistake of the code."""
+    if not isinstance(found, record):
+        raise ValueError(f"{found.key()} holds a {found.kind}, not a {record.kind}")
+    return found
 
 
 def detached(record: Record) -> Record:

@@ -1,9 +1,8 @@
-"""Counts what an operation costs the store: round trips, and read and write units by DynamoDB's rounding
-rules.
+"""Counts what an operation costs the store: round trips, and read and write units by DynamoDB's rounding rules.
 
-A strong read costs one unit per 4 KB, an eventual one half; a write one unit per 1 KB, in a transaction
-two, and one for each index entry it makes, changes or removes. The in-memory store estimates; DynamoDB's
-report is taken as it is.
+A strong read costs one unit per 4 KB, an eventual one half; a write one unit per 1 KB, in a transaction two, and one
+for each index entry it makes, changes or removes. The in-memory store estimates; DynamoDB's report is taken as it is,
+except that a refused write is charged and not reported, so both stores estimate it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The store in memory: for simulation, unit tests and benchmarks.
 
-It answers like DynamoDB where it matters: conditions see the rows as they stand, a transaction commits
-whole, and one that meets a row which another is writing is cancelled with a conflict. Transactions overlap
-when `during`, called between the judging and the writing of each transaction, runs another one or lets
-another thread do so. A transaction of one action is a plain write, as in the DynamoDB store: it has no such
-moment, but can meet another's.
+It answers like DynamoDB where it matters: conditions see the rows as they stand, a transaction commits whole, and one
+that meets a row which another is writing is cancelled with a conflict. Transactions overlap when `during`, called
+between the judging and the writing of each transaction, runs another one or lets another thread do so. A transaction
+of one action is a plain write, as in the DynamoDB store: it has no such moment, but can meet another's.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import TypeVar, cast
 from ..model.attempt import pool_partition
 from ..model.record import Key, Record, Table
 from . import checks
-from .codec import Row, check_size, detached, from_row, to_row
+from .codec import Row, check_size, detached, from_row, of_kind, to_row
 from .ledger import Ledger, read_units, refused_units, write_units
 from .ports import (
     ACTIONS_MAX,
@@ -40,7 +39,7 @@ from .ports import (
     R,
     Refused,
     Update,
-)  # fmt: skip
+)
 
 T = TypeVar("T")
 Slot = tuple[Table, str, str]
@@ -100,17 +99,17 @@ class MemoryStore:
         kept = self._rows.get(key)
         if self.ledger.measuring:
             self.ledger.count("GetItem", read_units=read_units([kept.row if kept else {}]))
-        return cast(R, kept.read()) if kept is not None else None
+        return of_kind(record, kept.read()) if kept is not None else None
 
     def batch_get(self, keys: Sequence[tuple[type[Record], Key]]) -> list[Record | None]:
         if len(keys) > ACTIONS_MAX:
             raise ValueError(f"batch_get takes at most {ACTIONS_MAX} keys")
         with self._lock:
-            found = [self._rows.get(key) for _, key in keys]
+            found = [(record, self._rows.get(key)) for record, key in keys]
         if self.ledger.measuring and keys:
-            units = sum(read_units([kept.row if kept else {}]) for kept in found)
+            units = sum(read_units([kept.row if kept else {}]) for _, kept in found)
             self.ledger.count("BatchGetItem", read_units=units)
-        return [kept.read() if kept is not None else None for kept in found]
+        return [of_kind(record, kept.read()) if kept is not None else None for record, kept in found]
 
     def query(
         self, table: Table, pk: str, *, prefix: str = "", after: str | None = None, limit: int = PAGE_ROWS_MAX,

@@ -1,8 +1,8 @@
 """When a call to DynamoDB may be sent again.
 
-botocore's own retries repeat a plain write after a lost answer, and a repeated `ADD` counts twice. So they
-are off, and this decides: what certainly had no effect is repeated for every call, an unknown outcome only
-for reads and for transactions, whose request token makes a second send harmless.
+botocore's own retries repeat a plain write after a lost answer, and a repeated `ADD` counts twice. So they are off,
+and this decides: what certainly had no effect is repeated for every call, an unknown outcome only for reads and for
+transactions, whose request token makes a second send harmless.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The three tables as PynamoDB models: keys, typed attributes, indexes.
 
-Made by a function, because a model's table name is state of its class and several stores may live in one
-process. The models describe; `dynamo` sends, over one connection for all three tables.
+Made by a function, because a model's table name is state of its class and several stores may live in one process. The
+models describe; `dynamo` sends, over one connection for all three tables.
 """
 
 from __future__ import annotations
