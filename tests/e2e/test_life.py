@@ -45,8 +45,7 @@ def test_a_kill_in_the_middle_of_provisioning_loses_and_doubles_nothing(fresh: F
         until(lambda: all(found["status"] == "running" for found in client.list()), "all of them run")
         there = {found["id"]: found for found in client.list()}
         assert set(accepted) <= set(there)
-        # One directory for each, and nothing half-made.
-        assert second.directories() == sorted(there)
+        assert second.instances() == sorted(there)
         assert client.quota()["used"]["concurrent"] == len(there)
         some = accepted[-1]
         assert client.exec(some, "printf %s $SANDBOX_ID")["stdout"] == some
