@@ -268,5 +268,3 @@ class SimNudges:
         if len(self.bag) >= self.MESSAGES_MAX:
             self.bag.pop(0)
         self.bag.append(message)
-
-
