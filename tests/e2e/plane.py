@@ -146,10 +146,10 @@ class Plane:
         """What `dev.json` holds."""
         return json.loads((self.data_dir / "dev.json").read_text())
 
-    def directories(self) -> list[str]:
-        """Names of everything that devhost keeps, half-made and half-removed ones too."""
+    def instances(self) -> list[str]:
+        """What devhost would call an instance. One that a kill left half-made is none, and goes with its sandbox."""
         (installation,) = (self.data_dir / "sandboxes").iterdir()
-        return sorted(path.name for path in installation.iterdir())
+        return sorted(path.name for path in installation.iterdir() if not path.name.startswith("."))
 
     def raw(self, request: bytes) -> bytes:
         """What the server answers to exactly these bytes, up to the end of the connection."""

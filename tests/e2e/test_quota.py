@@ -64,7 +64,7 @@ def test_a_hundred_creates_at_once_never_pass_a_quota_of_ten_and_all_run(plane: 
     assert max(sampler.active) == QUOTA
     assert max(sampler.counted) == QUOTA
     until(lambda: tenant.quota()["used"]["concurrent"] == 0, "everything given back")
-    assert not set(created) & set(plane.directories())
+    assert not set(created) & set(plane.instances())
 
 
 def delete_what_runs_until_all_ran(client: Client, created: list[str]) -> set[str]:

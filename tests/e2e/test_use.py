@@ -93,7 +93,7 @@ def test_sixty_four_creates_at_once_with_one_key_make_one_sandbox(plane: Plane, 
     replays = [answer for answer in answers if answer.status_code == 200]
     assert all(answer.headers["Idempotent-Replayed"] == "true" for answer in replays)
     client.wait(sandbox)
-    assert [name for name in plane.directories() if sandbox in name] == [sandbox]
+    assert [name for name in plane.instances() if sandbox in name] == [sandbox]
 
 
 def test_a_second_start_names_the_first_and_leaves_it_alone(plane: Plane) -> None:

@@ -103,12 +103,12 @@ class Calls:
         assert caller.org is not None
         org, project = caller.org, caller.project if self._rng.random() < 0.5 else None
         limits = drawn_limits(self._rng, self._roominess)
-        return Job("set_quota", lambda: self._call(lambda: tenants.set_quota(core, OPERATOR, org, project, limits)))
+        return Job("set_quota", lambda: self.answered(lambda: tenants.set_quota(core, OPERATOR, org, project, limits)))
 
     def drain(self, core: Core) -> Job:
         pool = self._rng.choice(self._pools)
         state = self._rng.choice((PoolState.ACTIVE, PoolState.ACTIVE, PoolState.ACTIVE, PoolState.DRAINING))
-        return Job("drain", lambda: self._call(lambda: pools.set_state(core, OPERATOR, pool, state)))
+        return Job("drain", lambda: self.answered(lambda: pools.set_state(core, OPERATOR, pool, state)))
 
     def _known(self) -> tuple[Client, str]:
         client = self._rng.choice(self._clients)
@@ -136,7 +136,7 @@ class Calls:
 
     # The calls themselves, in their processes.
 
-    def _call(self, call: Callable[[], object]) -> None:
+    def answered(self, call: Callable[[], object]) -> None:
         """Errors of the tree are answers; `Internal` is never one."""
         try:
             call()
@@ -161,7 +161,7 @@ class Calls:
                 raise
             self._judge_created(core, client, body, key, created, began)
 
-        self._call(call)
+        self.answered(call)
 
     def _judge_created(
         self, core: Core, client: Client, body: CreateSandbox, key: str | None, created: Created, began: int
@@ -198,7 +198,7 @@ class Calls:
             asked = change.ttl_seconds
             must(asked is None or after.ttl_seconds == asked, "I14", "an answer without the lifetime asked for")
 
-        self._call(call)
+        self.answered(call)
 
     def _delete(self, core: Core, caller: Caller, sandbox: str) -> None:
         def call() -> None:
@@ -206,14 +206,14 @@ class Calls:
             must(answer.status in GONE, "I6", f"a delete was answered {answer.status}")
             must(self._stored(sandbox).status in GONE, "I6", f"{sandbox} is alive after its delete was answered")
 
-        self._call(call)
+        self.answered(call)
 
     def _get(self, core: Core, client: Client, sandbox: str) -> None:
         def call() -> None:
             found = sandboxes.view(client.caller, sandboxes.find(core, client.caller, sandbox))
             must(found.project == client.caller.project, "I11", f"{sandbox} of another project was shown")
 
-        self._call(call)
+        self.answered(call)
 
     def _list(self, core: Core, client: Client, query: sandboxes.ListQuery) -> None:
         def call() -> None:
@@ -222,7 +222,7 @@ class Calls:
                 must(found.project == client.caller.project, "I11", f"{found.id} of another project was listed")
                 must(query.ended or found.status not in GONE, "list", f"{found.id} is gone and was listed")
 
-        self._call(call)
+        self.answered(call)
 
     def _execute(self, core: Core, client: Client, sandbox: str) -> None:
         def call() -> None:
@@ -231,7 +231,7 @@ class Calls:
             must(result.stdout == ours, "I1", f"a command for {ours!r} ran in {result.stdout!r}")
 
         try:
-            self._call(call)
+            self.answered(call)
         except BackendError:
             self._tally["answer backend_error"] += 1
 

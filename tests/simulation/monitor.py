@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
+from typing import NoReturn
 
 from differently_adapters.providers.fake import FakeBackend, FakeInstance
 from differently_core.contract import CreateRequest
@@ -35,7 +36,6 @@ from .processes import Process, Violation
 Amounts = tuple[int, ...]
 NOTHING: Amounts = (0,) * len(DIMENSIONS)
 CALLABLE = frozenset({AttemptState.CALLING, AttemptState.LIVE})
-MAY_LEAVE_THE_ORGANIZATION = "external pools get nothing that policy refuses"
 
 
 def _amounts(size: Size) -> Amounts:
@@ -111,8 +111,7 @@ class Monitor:
         row = after or before
         if isinstance(row, Sandbox):
             assert before is None or isinstance(before, Sandbox)
-            must(isinstance(after, Sandbox), "I7", f"{row.id} was deleted")
-            assert isinstance(after, Sandbox)
+            assert isinstance(after, Sandbox), f"{row.id} was deleted"
             self._judge_sandbox(before, after, [new for _, new in changes if isinstance(new, Event)])
             self._judge_rows_of(after)
         elif isinstance(row, Attempt):
@@ -138,17 +137,17 @@ class Monitor:
             if process is not None:
                 process.creates.append(after.id)
         else:
-            must(after.version == before.version + 1, "I7", f"{after.id}: version {before.version}->{after.version}")
-            must(after.generation >= before.generation, "I7", f"{after.id}: the generation went back")
-            must(after.created_at == before.created_at, "I7", f"{after.id}: made anew over itself")
+            if after.version != before.version + 1 or after.generation < before.generation:
+                fail("I7", f"{after.id}: version {before.version} -> {after.version}, or the generation went back")
+            if after.created_at != before.created_at:
+                fail("I7", f"{after.id}: made anew over itself")
+            if after.status is Status.RUNNING and before.backend_ref not in (None, after.backend_ref):
+                fail("I1", f"{after.id}: handed out {before.backend_ref}, then {after.backend_ref}")
             self._judge_user_writes(before, after, events)
-            must(
-                before.backend_ref in (None, after.backend_ref) or after.status is not Status.RUNNING, "I1",
-                f"{after.id}: handed out {before.backend_ref}, then {after.backend_ref}",
-            )  # fmt: skip
         if before is None or before.status is not after.status:
             self._judge_transition(before, after, events)
-        must((after.due_at is None) == (after.status in ENDED), "I7", f"{after.id} {after.status}: due {after.due_at}")
+        if (after.due_at is None) != (after.status in ENDED):
+            fail("I7", f"{after.id} is {after.status} and due {after.due_at}")
 
     def _judge_transition(self, before: Sandbox | None, after: Sandbox, events: Sequence[Event]) -> None:
         came_from = before.status.value if before is not None else "new"
@@ -176,12 +175,12 @@ class Monitor:
 
     def _judge_user_writes(self, before: Sandbox, after: Sandbox, events: Sequence[Event]) -> None:
         """Only an update changes what users write."""
-        updated = any(event.action == "sandbox.update" and event.target == after.id for event in events)
-        if not updated:
-            same = before.labels == after.labels and before.ttl_seconds == after.ttl_seconds
-            must(same, "I7", f"{after.id}: a user's labels or lifetime were overwritten")
-            kept = before.expires_at in (None, after.expires_at)
-            must(kept, "I14", f"{after.id}: expiry moved from {before.expires_at} to {after.expires_at}")
+        if any(event.action == "sandbox.update" and event.target == after.id for event in events):
+            return
+        if before.labels != after.labels or before.ttl_seconds != after.ttl_seconds:
+            fail("I7", f"{after.id}: a user's labels or lifetime were overwritten")
+        if before.expires_at not in (None, after.expires_at):
+            fail("I14", f"{after.id}: expiry moved from {before.expires_at} to {after.expires_at}")
 
     def _judge_placement(self, after: Sandbox) -> None:
         assert after.pool is not None
@@ -195,7 +194,7 @@ class Monitor:
         must(self.denied.get(after.org) != pool.name, "I9", f"{after.id} on {pool.name}, which its organization denies")
         if pool.trust is Trust.EXTERNAL:
             allowed = any(_allows(rules, pool.name) for rules in self._rules_lately())
-            must(allowed, "I9", f"{after.id} on {pool.name}: {MAY_LEAVE_THE_ORGANIZATION}")
+            must(allowed, "I9", f"{after.id} on {pool.name}, an external pool that policy refuses")
 
     def _rules_lately(self) -> Iterable[PolicyRules]:
         """Policies in force now or within the life of a cache entry; a process may have read them a while ago too."""
@@ -212,33 +211,36 @@ class Monitor:
     def _judge_rows_of(self, sandbox: Sandbox) -> None:
         """What must be true of a sandbox and the rows around it whenever nobody is in the middle of a write."""
         queue = self.rows.get(QueueRow.key_of(sandbox.org, sandbox.priority, sandbox.id))
-        if sandbox.status is Status.QUEUED:
-            must(queue is not None, "queue", f"{sandbox.id} waits and is not in the queue")
-            must(sandbox.reservation is None, "I5", f"{sandbox.id} waits and holds something")
-        elif sandbox.status is not Status.TERMINATING:
-            must(queue is None, "queue", f"{sandbox.id} is {sandbox.status} and still in the queue")
+        status = sandbox.status
+        if status is Status.QUEUED:
+            if queue is None or sandbox.reservation is not None:
+                fail("queue", f"{sandbox.id} waits; it is not in the queue, or it holds {sandbox.reservation}")
+        elif queue is not None and status is not Status.TERMINATING:
+            fail("queue", f"{sandbox.id} is {status} and still in the queue")
         row = self.rows.get(IdempotencyRow.key_of(sandbox.id))
         guarded = isinstance(row, IdempotencyRow) and row.sandbox == sandbox.id
-        wanted = sandbox.idempotent and sandbox.status in LIVE
-        must(guarded == wanted, "I8", f"{sandbox.id} is {sandbox.status} and its key is {'kept' if guarded else 'free'}")
+        if guarded != (sandbox.idempotent and status in LIVE):
+            fail("I8", f"{sandbox.id} is {status} and its key is {'kept' if guarded else 'free'}")
         env = self.rows.get(SandboxEnv.key_of(sandbox.id))
-        expected = sandbox.has_env and sandbox.status not in ENDED
-        must((env is not None) == expected, "I15", f"{sandbox.id} is {sandbox.status}, its environment {env}")
+        if (env is not None) != (sandbox.has_env and status not in ENDED):
+            fail("I15", f"{sandbox.id} is {status}, its environment {env}")
         self._judge_attempts_of(sandbox)
 
     def _judge_attempts_of(self, sandbox: Sandbox) -> None:
         attempts = self.attempts.get(sandbox.id, {})
-        must(len(attempts) == sandbox.attempt, "I4", f"{sandbox.id}: {len(attempts)} attempts of {sandbox.attempt}")
+        if len(attempts) != sandbox.attempt:
+            fail("I4", f"{sandbox.id}: {len(attempts)} attempts of {sandbox.attempt}")
         open_ones = [number for number, attempt in attempts.items() if attempt.status in CALLABLE]
-        must(open_ones in ([], [sandbox.attempt]), "I1", f"{sandbox.id}: attempts {open_ones} are open")
-        if sandbox.status in ENDED or sandbox.status is Status.QUEUED:
-            must(not open_ones, "I4", f"{sandbox.id} is {sandbox.status} and an attempt is open")
+        if open_ones not in ([], [sandbox.attempt]):
+            fail("I1", f"{sandbox.id}: attempts {open_ones} are open")
+        if open_ones and (sandbox.status in ENDED or sandbox.status is Status.QUEUED):
+            fail("I4", f"{sandbox.id} is {sandbox.status} and an attempt is open")
         if sandbox.status is Status.RUNNING:
             newest = attempts[sandbox.attempt]
-            fits = newest.status is AttemptState.LIVE and newest.ref == sandbox.backend_ref is not None
-            must(fits, "I1", f"{sandbox.id} runs as {sandbox.backend_ref}, its attempt is {newest.status} {newest.ref}")
-        if sandbox.status in ENDED:
-            must(sandbox.reservation is None, "I5", f"{sandbox.id} has ended and holds something")
+            if newest.status is not AttemptState.LIVE or newest.ref is None or newest.ref != sandbox.backend_ref:
+                fail("I1", f"{sandbox.id} runs as {sandbox.backend_ref}; its attempt is {newest.status} {newest.ref}")
+        if sandbox.reservation is not None and sandbox.status in ENDED:
+            fail("I5", f"{sandbox.id} has ended and holds something")
 
     # Attempts.
 
@@ -252,8 +254,8 @@ class Monitor:
             self._tally[f"attempt {came_from} -> {after.status.value}"] += 1
             must(after.status in _ATTEMPTS[before.status], "I4", f"{name}: {before.status} -> {after.status}")
         debt = after.status is AttemptState.DEBT
-        must(after.holds_slot == debt, "I5", f"{name} is {after.status}, holds its slot: {after.holds_slot}")
-        must((after.due_at is not None) == debt, "I4", f"{name} is {after.status}, due {after.due_at}")
+        if after.holds_slot != debt or (after.due_at is not None) != debt:
+            fail("I4", f"{name} is {after.status}, holds its slot: {after.holds_slot}, due {after.due_at}")
 
     # Counters.
 
@@ -271,8 +273,12 @@ class Monitor:
         if not isinstance(counter, Counter):
             must(not any(held), "I5", f"{name[0]} {name[1]} has no counter and {held} is held")
             return
-        counted = _amounts(counter.held)
-        must(counted == held, "I5", f"{name[0]} {name[1]} counts {counted} as held; sandboxes and attempts hold {held}")
+        counted = (
+            counter.limit_sandboxes - counter.free_sandboxes, counter.limit_cpu_millis - counter.free_cpu_millis,
+            counter.limit_memory_mib - counter.free_memory_mib, counter.limit_disk_gib - counter.free_disk_gib,
+        )  # fmt: skip
+        if counted != held:
+            fail("I5", f"{name[0]} {name[1]} counts {counted} as held; sandboxes and attempts hold {held}")
 
     # Backends.
 
@@ -295,7 +301,11 @@ class Monitor:
             return
         self._makers[sandbox, instance.ref] = number
         status = self.attempts[sandbox][number].status
-        must(status is not AttemptState.SETTLED, "I4", f"{sandbox}: {instance.ref} came after attempt {number} was settled")
+        must(
+            status is not AttemptState.SETTLED,
+            "I4",
+            f"{sandbox}: {instance.ref} came after attempt {number} was settled",
+        )
 
     def deleting(self, backend: FakeBackend, instance: FakeInstance) -> None:
         owner = instance.owner
@@ -372,9 +382,13 @@ _ATTEMPTS: Mapping[AttemptState, frozenset[AttemptState]] = {
 }
 
 
+def fail(invariant: str, what: str) -> NoReturn:
+    raise Violation(f"{invariant}: {what}")
+
+
 def must(holds: bool, invariant: str, what: str) -> None:
     if not holds:
-        raise Violation(f"{invariant}: {what}")
+        fail(invariant, what)
 
 
 def _holdings(row: Record | None) -> Iterable[tuple[tuple[Scope, str], Amounts]]:
@@ -392,7 +406,3 @@ def _holdings(row: Record | None) -> Iterable[tuple[tuple[Scope, str], Amounts]]
 
 def _allows(rules: PolicyRules, pool: str) -> bool:
     return rules.external is External.ALLOWED and pool in rules.external_pools
-
-
-def at(moment: datetime) -> str:
-    return moment.strftime("%H:%M:%S.%f")[:-3]

@@ -52,11 +52,18 @@ class Process:
         return min(moment for moment in (self.wakes_at, self.expires_at, self.dies_at) if moment is not None)
 
 
+def _held() -> threading.Lock:
+    """A lock that is released by one thread to let another go on."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 class _Hand:
     """A thread that carries one process at a time."""
 
-    def __init__(self, turn: threading.Semaphore) -> None:
-        self.go = threading.Semaphore(0)
+    def __init__(self, turn: threading.Lock) -> None:
+        self.go = _held()
         self.job: Callable[[], None] | None = None
         self._turn = turn
         self._thread = threading.Thread(target=self._run, name="process", daemon=True)
@@ -104,7 +111,7 @@ class Conductor:
         self.parked: list[Process] = []
         self.violation: Violation | None = None
         self.note: Callable[[str], None] = lambda moment: None
-        self._turn = threading.Semaphore(0)
+        self._turn = _held()
         self._idle: list[_Hand] = []
         self._hands: list[_Hand] = []
         self._count = 0

@@ -25,7 +25,7 @@ from differently_adapters.providers.fake import (
     Slow,
     Unlisted,
     Vanish,
-)  # fmt: skip
+)
 from differently_core.contract import Operation
 from differently_core.errors import InsufficientCapacity, InvalidRequest, InvalidState, ProviderUnavailable
 
@@ -99,7 +99,16 @@ CALLS: Mapping[Operation, Mapping[str, Callable[[random.Random, FakeBackend], Fa
 }
 _RATES = dict.fromkeys((Operation.HEALTH, Operation.CAPABILITIES, Operation.CAPACITY), (0.0, 0.0, 0.01, 0.05))
 """A probe that fails keeps a pool from being used, so that nothing else could go wrong there."""
-MOMENTS = ("pool_down", "instance_vanished", "clock_jump", "clock_set_back", "crash_of_frozen", "life_over", "call_timed_out")
+MOMENTS = (
+    "pool_down",
+    "pool_unbuildable",
+    "instance_vanished",
+    "clock_jump",
+    "clock_set_back",
+    "crash_of_frozen",
+    "life_over",
+    "call_timed_out",
+)
 """Faults that the schedule brings about by itself."""
 KINDS = (*SEAMS, *dict.fromkeys(name for table in CALLS.values() for name in table), *MOMENTS)
 
@@ -116,7 +125,10 @@ class Weather:
             for kind, (low, high) in SEAMS.items()
         }
         self._calls = {
-            operation: (rng.choice(_RATES.get(operation, (0.0, 0.02, 0.1, 0.3))), rng.sample(sorted(table), rng.randint(1, len(table))))
+            operation: (
+                rng.choice(_RATES.get(operation, (0.0, 0.02, 0.1, 0.3))),
+                rng.sample(sorted(table), rng.randint(1, len(table))),
+            )
             for operation, table in CALLS.items()
         }
 

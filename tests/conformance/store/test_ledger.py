@@ -173,14 +173,14 @@ def test_blocks_nest_and_end(measured: Measured, some: Samples) -> None:
 
 def test_a_block_counts_its_own_thread_and_its_own_store(measured: Measured, some: Samples) -> None:
     other = MemoryStore()
-    with measured.ledger.measure() as cost:
+    with measured.ledger.measure() as cost, other.ledger.measure() as others:
         elsewhere = threading.Thread(target=lambda: measured.get(Sandbox, some.key()))
         elsewhere.start()
         elsewhere.join()
         other.get(Sandbox, some.key())
         measured.get(Sandbox, some.key())
 
-    assert cost.trips == 1
+    assert (cost.trips, others.trips) == (1, 1)
 
 
 def test_a_block_ends_also_when_it_fails() -> None:

@@ -100,6 +100,18 @@ def test_pages_hold_while_others_are_made_and_deleted(world: World, acme: Tenant
     assert ids
 
 
+def test_a_key_finds_the_one_live_sandbox_that_it_names(world: World, acme: Tenant) -> None:
+    fill(world, acme, 3)
+    headers = {"Idempotency-Key": "build-7"}
+    made = world.call("POST", "/v1/sandboxes", {}, token=acme.token, headers=headers).json()["id"]
+    assert [item["id"] for item in page(world, acme, idempotencyKey="build-7")["items"]] == [made]
+    assert page(world, acme, idempotencyKey="build-7", status="running")["items"] == []
+    assert page(world, acme, idempotencyKey="build-8")["items"] == []
+    assert page(world, world.tenant("other"), idempotencyKey="build-7")["items"] == []
+    world.call("DELETE", f"/v1/sandboxes/{made}", token=acme.token)
+    assert page(world, acme, idempotencyKey="build-7")["items"] == []
+
+
 def test_an_operator_lists_one_project(world: World, acme: Tenant) -> None:
     fill(world, acme, 2)
     assert world.call("GET", "/v1/sandboxes", token=world.operator).status == 400

@@ -8,13 +8,23 @@ import pytest
 
 from differently_local.environment import isolate
 from differently_local.failure import StartFailure
-from differently_local.settings import CHECKOUT, read
+from differently_local.settings import CHECKOUT, Settings, read
 
 
 def test_everything_has_a_default() -> None:
     settings = read({})
     assert (settings.host, settings.port, settings.log_format) == ("127.0.0.1", 8080, "text")
     assert settings.data_dir == CHECKOUT / ".differently"
+
+
+def test_every_setting_is_in_the_reference_with_its_default() -> None:
+    rows = (CHECKOUT / "docs" / "reference" / "make-run.md").read_text(encoding="utf-8").splitlines()
+    defaults = read({})
+    for name, field in Settings.model_fields.items():
+        (row,) = [row for row in rows if row.startswith(f"| `{field.alias}` |")]
+        default = getattr(defaults, name)
+        shown = default.relative_to(CHECKOUT) if isinstance(default, Path) else default
+        assert f"`{shown}`" in row
 
 
 def test_variables_change_it(tmp_path: Path) -> None:

@@ -55,9 +55,8 @@ def exec_command(call: Call[ExecRequest, ExecQuery]) -> Answer:
     if call.query.stream or NDJSON in call.request.headers.get("accept", ""):
         events = first_then(execution.stream(call.core, call.caller, sandbox, request))
         return Answer(200, command_lines(events, request.encoding, call.request.id), {"Content-Type": NDJSON})
-    result = execution.run(call.core, call.caller, sandbox, request)
-    body = result_of(result, request.encoding).model_dump_json(by_alias=True)
-    return Answer(200, body, {"Content-Type": JSON}, {"truncated": bool(result.stdout_dropped_bytes)})
+    result = result_of(execution.run(call.core, call.caller, sandbox, request), request.encoding)
+    return Answer(200, result.model_dump_json(by_alias=True), {"Content-Type": JSON}, {"truncated": result.truncated})
 
 
 def result_of(result: CommandResult, encoding: Encoding) -> ExecResult:

@@ -66,6 +66,8 @@ class ListSandboxes(Wire):
     """`key=value`, repeatable; all must match."""
     ended: bool = False
     """Also those that are going or gone, after the live ones."""
+    idempotency_key: Annotated[str, Field(min_length=1, max_length=IDEMPOTENCY_KEY_MAX)] | None = None
+    """The one live sandbox that this `Idempotency-Key` names, if there is one."""
     limit: Annotated[int, Field(ge=1, le=sandboxes.LIST_LIMIT_MAX)] = sandboxes.LIST_LIMIT_DEFAULT
     cursor: str | None = None
     """`nextCursor` of the page before, with the same filters."""
@@ -84,6 +86,7 @@ def list_sandboxes(call: Call[NoBody, ListSandboxes]) -> SandboxPage:
         statuses=frozenset(asked.status),
         labels=_labels(asked.label),
         ended=asked.ended,
+        key=asked.idempotency_key,
         limit=asked.limit,
         cursor=asked.cursor,
     )

@@ -1,0 +1,58 @@
+"""What runs have hit, as a table: every kind of fault, every transition, every answer."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterable, Mapping
+
+from differently_core.model.sandbox import TRANSITIONS, Status
+
+from .weather import KINDS
+
+NOT_YET = frozenset(
+    {
+        Status.PAUSING,
+        Status.PAUSED,
+        Status.RESUMING,
+        Status.STOPPING,
+        Status.STOPPED,
+        Status.STARTING,
+    }
+)
+"""States that no operation leads to so far."""
+NOBODY_FAILS_A_RUNNING_ONE = ("running", "failed")
+"""Only a reconciler will."""
+EXPECTED = (
+    *(f"fault {kind}" for kind in KINDS),
+    "transition new -> queued",
+    "transition new -> provisioning",
+    *(
+        f"transition {before.value} -> {after.value}"
+        for before, targets in TRANSITIONS.items()
+        for after in sorted(targets)
+        if not {before, after} & NOT_YET and (before.value, after.value) != NOBODY_FAILS_A_RUNNING_ONE
+    ),
+    "attempt new -> calling",
+    "attempt calling -> live",
+    "attempt calling -> debt",
+    "attempt calling -> settled",
+    "attempt live -> settled",
+    "attempt debt -> settled",
+)
+"""What runs together should hit; an attempt in use becomes a debt only when sandboxes can move."""
+
+
+def together(tallies: Iterable[Mapping[str, int]]) -> Tally[str]:
+    total: Tally[str] = Tally()
+    for tally in tallies:
+        total.update(tally)
+    return total
+
+
+def missed(tally: Mapping[str, int]) -> list[str]:
+    return [name for name in EXPECTED if not tally.get(name)]
+
+
+def table(tally: Mapping[str, int]) -> str:
+    shown = {**dict.fromkeys(EXPECTED, 0), **tally}
+    return "\n".join(f"{count:>10,}  {name}" for name, count in sorted(shown.items()))

@@ -1,0 +1,84 @@
+"""What must come right by itself once nothing goes wrong any more."""
+
+from __future__ import annotations
+
+from differently_core.model.attempt import Attempt, AttemptState
+from differently_core.model.pool import Policy, Pool, PoolView, Template
+from differently_core.model.queue import QueueRow
+from differently_core.model.quota import Counter, Scope
+from differently_core.model.record import Key, Record
+from differently_core.model.resources import DIMENSIONS
+from differently_core.model.sandbox import ENDED, Sandbox, Status
+from differently_core.operations.catalog import GLOBAL
+from differently_core.policy.placement import Candidate, Rules, Wish, place
+
+from .installation import ANOTHER, Installation
+from .monitor import must
+
+PASSING = frozenset({Status.PROVISIONING, Status.TERMINATING})
+
+
+def unrest(world: Installation) -> list[str]:
+    """What should have come right by now, although sandboxes still run."""
+    found: list[str] = []
+    for row in world.monitor.rows.values():
+        if isinstance(row, Sandbox) and row.status in PASSING:
+            found.append(f"{row.id} is still {row.status}")
+        elif isinstance(row, Attempt) and row.status in (AttemptState.CALLING, AttemptState.DEBT):
+            found.append(f"attempt {row.number} of {row.sandbox} is still {row.status}")
+        elif isinstance(row, Sandbox) and row.status is Status.QUEUED and _fits(world, row) is not None:
+            found.append(f"{row.id} waits, and {_fits(world, row)} has room")
+    return found
+
+
+def remains(world: Installation) -> list[str]:
+    """What must be gone when everything has ended."""
+    found: list[str] = []
+    for row in world.monitor.rows.values():
+        if isinstance(row, Sandbox) and row.status not in ENDED:
+            found.append(f"{row.id} is {row.status}")
+        elif isinstance(row, Attempt) and row.status is not AttemptState.SETTLED:
+            found.append(f"attempt {row.number} of {row.sandbox} is {row.status}")
+        elif isinstance(row, QueueRow):
+            found.append(f"{row.sandbox} is in the queue")
+        elif isinstance(row, Counter) and any(getattr(row.held, name) for name in DIMENSIONS):
+            found.append(f"{row.scope} {row.name} counts {row.held} as held")
+    return found + _leftovers(world)
+
+
+def _leftovers(world: Installation) -> list[str]:
+    found: list[str] = []
+    for backend in world.backends:
+        instances = backend.instances()
+        foreign = [instance for instance in instances if instance.owner.installation == ANOTHER]
+        must(len(foreign) == 1, "I2", f"another installation's instance is gone from {backend.name}")
+        found += [
+            f"{instance.ref} of {instance.owner.sandbox} is left on {backend.name}"
+            for instance in instances
+            if instance.owner.installation == world.monitor.ours
+        ]
+    return found
+
+
+def _fits(world: Installation, sandbox: Sandbox) -> str | None:
+    """A pool that could take a queued sandbox now, by what the store says."""
+    rows = world.monitor.rows
+    tenant = (_counter(rows, Scope.ORG, sandbox.org), _counter(rows, Scope.PROJECT, sandbox.project))
+    if not all(sandbox.size.fits_in(counter.free) for counter in tenant):
+        return None
+    policies = [rows.get(Policy.key_of(scope)) for scope in (GLOBAL, sandbox.org, sandbox.project)]
+    rules = Rules([policy.rules for policy in policies if isinstance(policy, Policy)])
+    template = rows.get(Template.key_of(sandbox.template))
+    candidates = []
+    for pool in (row for row in rows.values() if isinstance(row, Pool)):
+        view = rows.get(PoolView.key_of(pool.name))
+        assert isinstance(view, PoolView)
+        candidates.append(Candidate(pool, view, _counter(rows, Scope.POOL, pool.name).free))
+    wish = Wish(sandbox.id, sandbox.size, sandbox.template, sandbox.capabilities, sandbox.allowed_pools)
+    return place(wish, candidates, rules, template if isinstance(template, Template) else None).chosen
+
+
+def _counter(rows: dict[Key, Record], scope: Scope, name: str) -> Counter:
+    found = rows.get(Counter.key_of(scope, name))
+    assert isinstance(found, Counter)
+    return found
