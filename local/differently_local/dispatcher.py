@@ -17,6 +17,8 @@ from typing import Any
 
 from differently_core.operations.core import Core
 from differently_core.runtime.ids import SandboxId
+from differently_reconciler import reconcile
+from differently_reconciler.reconcile import Reconcile
 from differently_scheduler import dispatch, tick, worker
 from differently_scheduler.messages import Cleanup, Probe, Step, Sweep
 
@@ -30,6 +32,8 @@ IDLE_SWEEP_SECONDS = 5.0
 """How often to look when nothing was due and nobody asked for anything in a while."""
 BUSY_SECONDS = 30.0
 PROBE_SECONDS = 5.0
+RECONCILE_THREADS = 4
+RECONCILE_SECONDS = 30.0
 STOP_SECONDS = 3.0
 
 Entry = Callable[[Core, Mapping[str, Any]], object]
@@ -141,8 +145,12 @@ class Dispatcher:
         self._cleanups = Lane("cleanup", CLEANUP_THREADS, lambda event: attempt(worker.handle, self._given(), event))
         # One thread and one waiting message are single flight with a flag for "again".
         self._dispatches = Lane("dispatch", 1, lambda event: attempt(dispatch.handle, self._given(), event))
+        self._passes = Lane(
+            "reconcile", RECONCILE_THREADS, lambda event: attempt(reconcile.handle, self._given(), event)
+        )
         self._parts: Sequence[Lane | Pulse] = (
-            self._steps, self._cleanups, self._dispatches, Pulse("sweep", self._sweep), Pulse("probe", self._probe),
+            self._steps, self._cleanups, self._dispatches, self._passes, Pulse("sweep", self._sweep),
+            Pulse("probe", self._probe), Pulse("reconcile-all", self._reconcile),
         )  # fmt: skip
 
     def _given(self) -> Core:
@@ -186,3 +194,14 @@ class Dispatcher:
     def _probe(self) -> float:
         attempt(tick.handle, self._given(), Probe().event())
         return PROBE_SECONDS
+
+    def _reconcile(self) -> float:
+        """One message for each pool, so that a backend that hangs delays no other."""
+        try:
+            names = list(self._given().catalog.pools().pools)
+        except Exception:
+            log.exception("pools could not be read")
+            names = []
+        for name in names:
+            self._passes.put(name, Reconcile(pool=name).event())
+        return RECONCILE_SECONDS

@@ -49,7 +49,7 @@ def test_a_table_is_on_demand_restorable_and_hard_to_lose(data_template: Templat
     assert "TableName" not in properties
 
 
-def test_state_has_its_two_indexes_and_no_other_table_has_any(data_template: Template) -> None:
+def test_state_has_its_three_indexes_and_no_other_table_has_any(data_template: Template) -> None:
     made = tables(data_template)
 
     assert [name for name, table in made.items() if "GlobalSecondaryIndexes" in table["Properties"]] == ["state"]
@@ -57,8 +57,9 @@ def test_state_has_its_two_indexes_and_no_other_table_has_any(data_template: Tem
     assert {name: [key["AttributeName"] for key in index["KeySchema"]] for name, index in indexes.items()} == {
         "list": ["listPk", "listSk"],
         "due": ["duePk", "dueSk"],
+        "pool": ["poolPk", "poolSk"],
     }
-    for name in ("listPk", "listSk", "duePk", "dueSk"):
+    for name in ("listPk", "listSk", "duePk", "dueSk", "poolPk", "poolSk"):
         assert attribute(name) in made["state"]["Properties"]["AttributeDefinitions"]
 
 

@@ -33,7 +33,7 @@ def test_the_emulator_makes_three_tables_with_indexes_and_one_stream(emulator: E
 
     assert {table["TableStatus"] for table in made.values()} == {"ACTIVE"}
     indexes = {index["IndexName"]: index for index in made[tables.state]["GlobalSecondaryIndexes"]}
-    assert set(indexes) == {"list", "due"}
+    assert set(indexes) == {"list", "due", "pool"}
     assert {index["Projection"]["ProjectionType"] for index in indexes.values()} == {"INCLUDE"}
     assert "GlobalSecondaryIndexes" not in made[tables.config]
     assert made[tables.log]["StreamSpecification"] == {"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"}

@@ -88,6 +88,11 @@ class SimStore:
         page = self.memory.query_list(pk, after=after, limit=limit)
         return replace(page, rows=tuple(row for row in page.rows if not self._stale()))
 
+    def query_pool(self, pool: str, *, after: str | None = None, limit: int = PAGE_ROWS_MAX) -> Page:
+        self._read()
+        page = self.memory.query_pool(pool, after=after, limit=limit)
+        return replace(page, rows=tuple(row for row in page.rows if not self._stale()))
+
     def query_due(
         self, shard: str, *, until: str, after: str | None = None, limit: int = PAGE_ROWS_MAX
     ) -> tuple[tuple[DueRow, ...], str | None]:

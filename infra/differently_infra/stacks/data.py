@@ -8,7 +8,7 @@ from aws_cdk import CfnOutput, Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from constructs import Construct
 
-from differently_core.store.codec import DUE_PROJECTION, LIST_PROJECTION, STORED_NAMES
+from differently_core.store.codec import DUE_PROJECTION, LIST_PROJECTION, POOL_PROJECTION, STORED_NAMES
 
 from ..constructs.tables import Table, index
 from ..settings import DataSettings
@@ -39,6 +39,13 @@ class DataStack(Stack):
                     partition=STORED_NAMES["due_pk"],
                     sort=STORED_NAMES["due_sk"],
                     carries=DUE_PROJECTION,
+                ),
+                index(
+                    "pool",
+                    settings,
+                    partition=STORED_NAMES["pool_pk"],
+                    sort=STORED_NAMES["pool_sk"],
+                    carries=POOL_PROJECTION,
                 ),
             ],
             time_to_live=STORED_NAMES["purge_at"],

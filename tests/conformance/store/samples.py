@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from differently_core.model.attempt import Attempt, AttemptState
 from differently_core.model.event import Event
 from differently_core.model.idempotency import IdempotencyRow
 from differently_core.model.quota import Counter, Scope
@@ -37,6 +38,14 @@ class Samples:
             "reservation": Reservation(size=Size(sandboxes=1), pool="p1"),
         }  # fmt: skip
         return Sandbox(**{**facts, **changes})
+
+    def attempt(self, n: int = 0, **changes: Any) -> Attempt:
+        facts: dict[str, Any] = {
+            "sandbox": self.id(n), "number": 1, "org": self.org, "project": self.project, "pool": f"p1-{self.number}",
+            "size": Size(sandboxes=1), "generation": 1, "status": AttemptState.LIVE, "started_at": NOW,
+            "call_until": NOW, "settles_at": NOW, "ref": f"ref-{n}",
+        }  # fmt: skip
+        return Attempt(**{**facts, **changes})
 
     def key(self, n: int = 0) -> Key:
         return Sandbox.key_of(self.id(n))

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
+from differently_core.model.attempt import AttemptState
 from differently_core.model.due import due_index, due_shard, stamp
+from differently_core.model.record import Record
 from differently_core.model.sandbox import Sandbox, Status, list_index
-from differently_core.store.ports import Equals, Store, Update
+from differently_core.store.ports import Equals, Put, Store, Update
 from tests.conformance.store.samples import NOW, Samples, committed, keep
 
 SOON = NOW + timedelta(minutes=5)
@@ -76,3 +80,31 @@ def test_a_listed_row_shows_the_last_update(store: Store, some: Samples) -> None
     committed(store.transact([update(some, set={"last_activity_at": stamp(SOON)})]))
 
     assert store.query_list(f"LIVE#{some.project}").rows == (some.sandbox(version=2, last_activity_at=SOON),)
+
+
+def test_a_pool_lists_its_attempts_until_they_are_settled(store: Store, some: Samples) -> None:
+    pool = f"pool-{some.number}"
+    made = [some.attempt(n, pool=pool) for n in range(3)]
+    keep(store, *made, some.attempt(3, pool=f"{pool}-other"))
+    assert store.query_pool(pool).rows == tuple(made)
+
+    over = made[1].with_(status=AttemptState.SETTLED, settled_at=NOW, version=2)
+    committed(store.transact([Put(over, (Equals("version", 1),), "attempt")]))
+
+    assert store.query_pool(pool).rows == (made[0], made[2])
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_the_attempts_of_a_pool_come_once_at_any_page_size(store: Store, some: Samples, limit: int) -> None:
+    pool = f"pool-{some.number}"
+    made = [some.attempt(n, pool=pool) for n in range(3)]
+    keep(store, *made)
+    found: list[Record] = []
+    after: str | None = None
+    for _ in range(4):
+        page = store.query_pool(pool, after=after, limit=limit)
+        found.extend(page.rows)
+        after = page.next
+        if after is None:
+            break
+    assert found == made

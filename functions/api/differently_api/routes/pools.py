@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Self
 
@@ -12,7 +13,7 @@ from differently_core.errors import InvalidState, NotFound, ProviderUnavailable
 from differently_core.model.pool import POOL_NAME_PATTERN, CostModel, Pool, PoolState, PoolView, Trust
 from differently_core.model.quota import Counter
 from differently_core.model.record import Wire
-from differently_core.operations import pools
+from differently_core.operations import pools, reconcile
 
 from ..route import Access, Answer, Call, Group, Method, NoBody, NoQuery, Route
 from .paging import PageQuery, next_cursor
@@ -200,6 +201,42 @@ def get_capabilities(call: Call[NoBody, NoQuery]) -> Capabilities:
     return Capabilities(pools=offers)
 
 
+class ReconcileRequest(Wire):
+    pool: Annotated[str, Field(pattern=POOL_NAME_PATTERN)] | None = None
+    """One pool; every pool when absent."""
+
+
+class ReconcileReport(Wire):
+    """One pass over one pool. What is found once is a suspect; it is acted on when a later pass finds it again."""
+
+    pool: str
+    instances: int
+    attempts: int
+    orphans_deleted: int
+    lost: int
+    followed: int
+    nudged: int
+    """Attempts under way past their time: looked at again, then adopted, repeated or given up."""
+    suspects: int
+    unowned_skipped: int
+    """Instances that are not provably ours: never touched."""
+    error: str | None = None
+    """Why the pool was left out of this pass."""
+
+
+class ReconcileReports(Wire):
+    items: list[ReconcileReport]
+
+
+def run_reconcile(call: Call[ReconcileRequest, NoQuery]) -> ReconcileReports:
+    name = call.body.pool
+    if name is None:
+        reports = reconcile.reconcile_all(call.core)
+    else:
+        reports = [reconcile.reconcile(call.core, pools.detail(call.core, name).pool.name)]
+    return ReconcileReports(items=[ReconcileReport.model_validate(asdict(report)) for report in reports])
+
+
 ROUTES = (
     Route(
         Method.GET, "/v1/capabilities", Group.CONTROL, Access.ANY, get_capabilities,
@@ -232,5 +269,11 @@ ROUTES = (
     Route(
         Method.POST, "/v1/admin/pools/{name}/undrain", Group.ADMIN, Access.OPERATOR, undrain_pool,
         "Take new work again", NoBody, NoQuery, PoolDetailView,
+    ),
+    Route(
+        Method.POST, "/v1/admin/reconcile", Group.ADMIN, Access.OPERATOR, run_reconcile,
+        "Compare the backends with the records now", ReconcileRequest, NoQuery, ReconcileReports,
+        errors=(NotFound,),
+        description="The same pass that runs by itself every half minute.",
     ),
 )  # fmt: skip

@@ -29,6 +29,11 @@ class AttemptState(StrEnum):
     SETTLED = "settled"
 
 
+def pool_partition(pool: str) -> str:
+    """Where the unsettled attempts of a pool are listed: what we believe to be at its backend."""
+    return f"POOL#{pool}"
+
+
 class Attempt(Record):
     kind: ClassVar[str] = "attempt"
     table: ClassVar[Table] = Table.STATE
@@ -66,4 +71,10 @@ class Attempt(Record):
         return self.key_of(self.sandbox, self.number)
 
     def index(self) -> dict[str, str | int]:
-        return {**due_index(f"{self.sandbox}#{self.number:06d}", self.due_at), **purge_index(self.settled_at)}
+        identifier = f"{self.sandbox}#{self.number:06d}"
+        held = self.status is not AttemptState.SETTLED
+        return {
+            **due_index(identifier, self.due_at),
+            **purge_index(self.settled_at),
+            **({"pool_pk": pool_partition(self.pool), "pool_sk": identifier} if held else {}),
+        }

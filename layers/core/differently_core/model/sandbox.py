@@ -34,7 +34,8 @@ S = Status
 TRANSITIONS: Mapping[Status, frozenset[Status]] = {
     S.QUEUED: frozenset({S.PROVISIONING, S.RESUMING, S.STARTING, S.TERMINATING, S.FAILED}),
     S.PROVISIONING: frozenset({S.RUNNING, S.QUEUED, S.TERMINATING, S.FAILED}),
-    S.RUNNING: frozenset({S.PAUSING, S.STOPPING, S.TERMINATING, S.FAILED}),
+    # A backend may stop or pause an instance by itself; then it is followed.
+    S.RUNNING: frozenset({S.PAUSING, S.STOPPING, S.PAUSED, S.STOPPED, S.TERMINATING, S.FAILED}),
     S.PAUSING: frozenset({S.PAUSED, S.RUNNING, S.TERMINATING, S.FAILED}),
     S.PAUSED: frozenset({S.RESUMING, S.QUEUED, S.TERMINATING, S.FAILED}),
     S.RESUMING: frozenset({S.RUNNING, S.PAUSED, S.QUEUED, S.TERMINATING, S.FAILED}),

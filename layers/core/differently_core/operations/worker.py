@@ -66,7 +66,7 @@ def step(core: Core, sandbox: SandboxId) -> None:
             _wait_on(core, found)
         case Status.PROVISIONING:
             _provision(core, found)
-        case Status.RUNNING:
+        case Status.RUNNING | Status.PAUSED | Status.STOPPED:
             _expire(core, found)
         case Status.TERMINATING:
             _terminate(core, found)

@@ -20,22 +20,25 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from ..errors import Internal, PayloadTooLarge
-from ..model import attempt, due, event, idempotency, pool, queue, quota, sandbox, tenancy
+from ..model import attempt, due, event, idempotency, pool, queue, quota, reconciliation, sandbox, tenancy
 from ..model.record import Native, Record, Table
 
 R = TypeVar("R", bound=Record)
 Row = dict[str, Native]
 
 INDEX_FIELDS: Mapping[str, type[Native]] = {
-    "list_pk": str, "list_sk": str, "due_pk": str, "due_sk": str, "purge_at": int,
+    "list_pk": str, "list_sk": str, "due_pk": str, "due_sk": str, "pool_pk": str, "pool_sk": str, "purge_at": int,
 }  # fmt: skip
 STORED_NAMES: Mapping[str, str] = {
-    "list_pk": "listPk", "list_sk": "listSk", "due_pk": "duePk", "due_sk": "dueSk", "purge_at": "purgeAt",
+    "list_pk": "listPk", "list_sk": "listSk", "due_pk": "duePk", "due_sk": "dueSk", "pool_pk": "poolPk",
+    "pool_sk": "poolSk", "purge_at": "purgeAt",
 }  # fmt: skip
 """How index attributes are called in DynamoDB; every other attribute is called as in the row."""
 LIST_PROJECTION = ("kind", "doc", *sandbox.Sandbox.native)
 """Whole records: `version` changes with every write, so the index is written each time whatever else it carries."""
 DUE_PROJECTION = ("kind", "status")
+POOL_PROJECTION = ("kind", "doc", *attempt.Attempt.native)
+"""Whole attempts: the reconciler decides from them, and they change only a few times each."""
 ROW_BYTES_MAX = 400 * 1024
 """DynamoDB's own bound on one item."""
 
@@ -80,7 +83,7 @@ class Kind:
 
 
 def _records() -> Iterator[type[Record]]:
-    for module in (attempt, due, event, idempotency, pool, queue, quota, sandbox, tenancy):
+    for module in (attempt, due, event, idempotency, pool, queue, quota, reconciliation, sandbox, tenancy):
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, Record) and value is not Record:
                 yield value

@@ -17,6 +17,7 @@ from botocore.parsers import ResponseParserError
 from pynamodb.connection import Connection
 
 from ..errors import DifferentlyError, PayloadTooLarge
+from ..model.attempt import pool_partition
 from ..model.record import Key, Record, Table
 from ..runtime.clock import Clock, SystemClock
 from . import checks
@@ -131,6 +132,12 @@ class DynamoStore:
         items, more = self._query(Table.STATE, "list", pk, text, (after or "",), limit=limit, reverse=True)
         rows = tuple(_record(item) for item in items)
         return Page(rows, items[-1][STORED_NAMES["list_sk"]]["S"] if more else None)
+
+    def query_pool(self, pool: str, *, after: str | None = None, limit: int = PAGE_ROWS_MAX) -> Page:
+        text = "" if after is None else "{} > {}"
+        items, more = self._query(Table.STATE, "pool", pool_partition(pool), text, (after or "",), limit=limit)
+        rows = tuple(_record(item) for item in items)
+        return Page(rows, items[-1][STORED_NAMES["pool_sk"]]["S"] if more else None)
 
     def query_due(
         self, shard: str, *, until: str, after: str | None = None, limit: int = PAGE_ROWS_MAX

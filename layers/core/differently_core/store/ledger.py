@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .checks import is_plain
-from .codec import DUE_PROJECTION, LIST_PROJECTION, Row, row_bytes, to_row
+from .codec import DUE_PROJECTION, LIST_PROJECTION, POOL_PROJECTION, Row, row_bytes, to_row
 from .ports import Action, Refused
 
 
@@ -101,7 +101,11 @@ def refused_units(actions: Sequence[Action], refused: Refused) -> float:
     return units if is_plain(actions) else 2 * units
 
 
-_INDEXES = ((("list_pk", "list_sk"), LIST_PROJECTION), (("due_pk", "due_sk"), DUE_PROJECTION))
+_INDEXES = (
+    (("list_pk", "list_sk"), LIST_PROJECTION),
+    (("due_pk", "due_sk"), DUE_PROJECTION),
+    (("pool_pk", "pool_sk"), POOL_PROJECTION),
+)
 
 
 def _kilobytes(size: int) -> float:

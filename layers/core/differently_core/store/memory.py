@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar, cast
 
+from ..model.attempt import pool_partition
 from ..model.record import Key, Record, Table
 from . import checks
 from .codec import Row, check_size, detached, from_row, of_kind, to_row
@@ -86,6 +87,7 @@ class MemoryStore:
         self._partitions: dict[tuple[Table, str], list[str]] = {}
         self._list = _Index("list_pk", "list_sk")
         self._due = _Index("due_pk", "due_sk")
+        self._pool = _Index("pool_pk", "pool_sk")
         self._busy: set[Slot] = set()
         self._lock = threading.Lock()
         self._during = during
@@ -131,6 +133,15 @@ class MemoryStore:
             entries = self._list.entries(pk)
             high = len(entries) if after is None else bisect_left(entries, (after, _FIRST_SLOT))
             span, more = _page(entries, 0, high, limit, reverse=True)
+            found = [self._rows[slot] for _, slot in span]
+        self._count_query(found, consistent=False)
+        return Page(tuple(kept.read() for kept in found), span[-1][0] if more else None)
+
+    def query_pool(self, pool: str, *, after: str | None = None, limit: int = PAGE_ROWS_MAX) -> Page:
+        with self._lock:
+            entries = self._pool.entries(pool_partition(pool))
+            low = 0 if after is None else bisect_left(entries, (after + "\x00", _FIRST_SLOT))
+            span, more = _page(entries, low, len(entries), limit, reverse=False)
             found = [self._rows[slot] for _, slot in span]
         self._count_query(found, consistent=False)
         return Page(tuple(kept.read() for kept in found), span[-1][0] if more else None)
@@ -222,7 +233,7 @@ class MemoryStore:
                 insort(keys, slot[2])
             else:
                 del keys[bisect_left(keys, slot[2])]
-        for index in (self._list, self._due):
+        for index in (self._list, self._due, self._pool):
             index.follow(slot, before, row)
 
     def _count_write(self, planned: Sequence[_Planned], refused: Refused | None) -> None:

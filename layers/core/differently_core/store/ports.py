@@ -190,6 +190,10 @@ class Store(Protocol):
         """Sandboxes of one `list` partition, newest first, eventually consistent; `after` as in `query`."""
         ...
 
+    def query_pool(self, pool: str, *, after: str | None = None, limit: int = PAGE_ROWS_MAX) -> Page:
+        """Attempts of one pool that are not settled, in the order of their sandboxes, eventually consistent."""
+        ...
+
     def query_due(self, shard: str, *, until: str, after: str | None = None, limit: int = PAGE_ROWS_MAX) -> tuple[
         tuple[DueRow, ...], str | None
     ]:  # fmt: skip

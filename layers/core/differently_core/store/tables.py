@@ -14,7 +14,7 @@ from pynamodb.indexes import GlobalSecondaryIndex, IncludeProjection
 from pynamodb.models import Model
 
 from ..model.record import Native, Table
-from .codec import DUE_PROJECTION, INDEX_FIELDS, KINDS, LIST_PROJECTION, STORED_NAMES
+from .codec import DUE_PROJECTION, INDEX_FIELDS, KINDS, LIST_PROJECTION, POOL_PROJECTION, STORED_NAMES
 
 _ATTRIBUTES: Mapping[type[Native], type[Attribute[Any]]] = {
     str: UnicodeAttribute, int: NumberAttribute, bool: BooleanAttribute,
@@ -49,6 +49,15 @@ class DueIndex(GlobalSecondaryIndex[Item]):  # type: ignore[no-untyped-call]
     due_sk = UnicodeAttribute(attr_name=STORED_NAMES["due_sk"], range_key=True)
 
 
+class PoolIndex(GlobalSecondaryIndex[Item]):  # type: ignore[no-untyped-call]
+    class Meta:
+        index_name = "pool"
+        projection = IncludeProjection(list(POOL_PROJECTION))
+
+    pool_pk = UnicodeAttribute(attr_name=STORED_NAMES["pool_pk"], hash_key=True)
+    pool_sk = UnicodeAttribute(attr_name=STORED_NAMES["pool_sk"], range_key=True)
+
+
 def models(names: Mapping[Table, str]) -> Mapping[Table, type[Item]]:
     """A model for each table, with every native field of every kind that lives there."""
     return {table: _model(table, name) for table, name in names.items()}
@@ -64,6 +73,6 @@ def _model(table: Table, name: str) -> type[Item]:
         for field, stored_as in fields.items()
     }
     if table is Table.STATE:
-        body.update(list_index=ListIndex(), due_index=DueIndex())
+        body.update(list_index=ListIndex(), due_index=DueIndex(), pool_index=PoolIndex())
     body["Meta"] = type("Meta", (), {"table_name": name})
     return cast(type[Item], type(f"{table.capitalize()}Item", (Item,), body))
