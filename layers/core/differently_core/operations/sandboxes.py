@@ -20,6 +20,8 @@ from .core import Caller, Core
 from .cursors import seal, unseal
 from .requests import Deletion, SandboxView, UpdateSandbox
 
+AT_LARGE = frozenset({Status.RUNNING, Status.PAUSED, Status.STOPPED})
+"""States in which nothing but the end of its time to live is due."""
 LIST_LIMIT_DEFAULT = 50
 LIST_LIMIT_MAX = 200
 LIST_PAGES_MAX = 5
@@ -185,6 +187,8 @@ def wait(core: Core, caller: Caller, sandbox: str, targets: frozenset[Status], s
 
 def update(core: Core, caller: Caller, sandbox: str, change: UpdateSandbox) -> Sandbox:
     """Change labels and lifetime; the new lifetime counts from now and wins over an expiry decided on the old one."""
+    if change == UpdateSandbox():
+        return find(core, caller, sandbox)  # nothing is asked, so nothing is written and nothing is logged
     return revise(core, lambda: find(core, caller, sandbox), lambda found: _updated(core, caller, found, change))
 
 
@@ -200,7 +204,7 @@ def _updated(core: Core, caller: Caller, found: Sandbox, change: UpdateSandbox) 
         if found.expires_at is not None:
             expires = core.after(change.ttl_seconds)
             changes["expires_at"] = expires
-            if found.status is Status.RUNNING:
+            if found.status in AT_LARGE:
                 changes["due_at"] = expires
     event = core.event(
         caller, "sandbox.update", found.id, found.org, project=found.project,
