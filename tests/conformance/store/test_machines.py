@@ -275,5 +275,5 @@ def test_the_memory_store_tells_the_story_of_a_dictionary() -> None:
 
 def test_dynamodb_tells_the_story_of_the_memory_store(dynamo: DynamoStore) -> None:
     run_state_machine_as_test(
-        dynamo_beside_memory(dynamo), settings=settings(QUICK, max_examples=20, stateful_step_count=25)
+        dynamo_beside_memory(dynamo), settings=settings(QUICK, max_examples=12, stateful_step_count=25)
     )
