@@ -18,12 +18,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", default="1-50", help="one seed, or the first and the last: 1-50")
     parser.add_argument("--steps", type=int, default=2000, help="how many steps each seed takes")
     parser.add_argument("--processes", type=int, default=1, help="how many seeds run at once")
+    parser.add_argument("--until-found", action="store_true", help="stop at the first seed that fails")
     options = parser.parse_args(arguments)
     first, _, last = options.seeds.partition("-")
     seeds = range(int(first), int(last or first) + 1)
     clock = SystemClock()
     began = clock.monotonic()
-    results, stories = _run_all(seeds, options.steps, options.processes)
+    results, stories = _run_all(seeds, options.steps, options.processes, options.until_found)
     seconds = clock.monotonic() - began
     total = together(result.tally for result in results)
     print(table(total))
@@ -33,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if stories else 0
 
 
-def _run_all(seeds: Iterable[int], steps: int, processes: int) -> tuple[list[Result], list[str]]:
+def _run_all(seeds: Iterable[int], steps: int, processes: int, until_found: bool) -> tuple[list[Result], list[str]]:
     results: list[Result] = []
     stories: list[str] = []
     with ProcessPoolExecutor(processes) as pool:
@@ -44,6 +45,9 @@ def _run_all(seeds: Iterable[int], steps: int, processes: int) -> tuple[list[Res
             else:
                 stories.append(outcome)
                 print(outcome, file=sys.stderr, flush=True)
+                if until_found:
+                    pool.shutdown(cancel_futures=True)
+                    break
     return results, stories
 
 

@@ -91,7 +91,7 @@ class Installation:
 
     def _add_backends(self) -> None:
         rng = self.rng
-        for number in range(rng.randint(1, 3)):
+        for number in range(rng.choice((1, 1, 2, 3))):
             bounded = Size.unlimited().model_copy(update={"sandboxes": rng.randint(2, 8)})
             backend = SimBackend(
                 self.clock,
@@ -109,6 +109,7 @@ class Installation:
             backend.capabilities = Capabilities(frozenset(features), max_cpu_millis=rng.choice((0, 0, 2000)))
             backend.plant(Owner(ANOTHER, "sbx_theirs"))
             self.backends.append(backend)
+        self.monitor.backends = self.backends
 
     def _add_pool(self, name: str) -> None:
         """The first pool is private, so that no policy stops everything; two pools may lead to one backend."""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import NoReturn
 
-from differently_adapters.providers.fake import FakeBackend, FakeInstance
-from differently_core.contract import CreateRequest
+from differently_adapters.providers.fake import FakeInstance
+from differently_core.contract import CreateRequest, Owner
 from differently_core.model.attempt import Attempt, AttemptState
 from differently_core.model.due import DUE_SHARDS
 from differently_core.model.event import Event
@@ -32,6 +32,7 @@ from differently_core.store.memory import MemoryStore
 from differently_core.store.ports import Action, Check
 
 from .processes import Process, Violation
+from .seams import SimBackend
 
 Amounts = tuple[int, ...]
 NOTHING: Amounts = (0,) * len(DIMENSIONS)
@@ -55,6 +56,7 @@ class Monitor:
         """For each key, its rows one after another, each with the number of the write that made it."""
         self.policies: list[tuple[float, PolicyRules]] = []
         """The global ones, each with when it began."""
+        self.backends: list[SimBackend] = []
         self.denied: dict[str, str] = {}
         """The pool that an organization's own policy denies; it never changes."""
         self.commits = 0
@@ -63,7 +65,8 @@ class Monitor:
         self._tally = tally
         self._requests: dict[int, tuple[CreateRequest, int]] = {}
         self._calls: Tally[tuple[str, int]] = Tally()
-        self._makers: dict[tuple[str, str], int] = {}
+        self._makers: dict[tuple[str, str, str], int] = {}
+        """Which attempt of a sandbox made an instance, by sandbox, backend and ref."""
 
     # What the store is told.
 
@@ -253,9 +256,25 @@ class Monitor:
         elif before.status is not after.status:
             self._tally[f"attempt {came_from} -> {after.status.value}"] += 1
             must(after.status in _ATTEMPTS[before.status], "I4", f"{name}: {before.status} -> {after.status}")
+        if after.status is AttemptState.SETTLED:
+            self._judge_settled(after)
         debt = after.status is AttemptState.DEBT
         if after.holds_slot != debt or (after.due_at is not None) != debt:
             fail("I4", f"{name} is {after.status}, holds its slot: {after.holds_slot}, due {after.due_at}")
+
+    def _judge_settled(self, attempt: Attempt) -> None:
+        """Nothing that this attempt made is left, and nothing of it can come."""
+        sandbox = self._sandbox(attempt.sandbox)
+        for backend in self.backends:
+            for instance in backend.owned(Owner(self.ours, attempt.sandbox)):
+                if self._makers.get((attempt.sandbox, backend.name, instance.ref)) != attempt.number:
+                    continue
+                in_use = sandbox.status is Status.RUNNING and sandbox.backend_ref == instance.ref
+                if not in_use:
+                    fail("I4", f"{sandbox.id} attempt {attempt.number} is settled and {instance.ref} is left")
+            for request in backend.requests_under_way():
+                if self._requests[id(request)][1] == attempt.number and request.owner.sandbox == attempt.sandbox:
+                    fail("I4", f"{sandbox.id} attempt {attempt.number} is settled and its instance may still come")
 
     # Counters.
 
@@ -282,7 +301,7 @@ class Monitor:
 
     # Backends.
 
-    def create_called(self, backend: FakeBackend, request: CreateRequest) -> None:
+    def create_called(self, backend: SimBackend, request: CreateRequest) -> None:
         sandbox = self._sandbox(request.owner.sandbox)
         attempt = self.attempts[sandbox.id].get(sandbox.attempt)
         assert attempt is not None, "a create was called before its attempt was written"
@@ -294,12 +313,12 @@ class Monitor:
         must(self._calls[called] <= bound, "I1", f"{sandbox.id}: create {self._calls[called]} of one attempt")
         must(self._clock.now() <= attempt.call_until, "I4", f"{sandbox.id}: a create after its attempt's time")
 
-    def made(self, backend: FakeBackend, request: CreateRequest, instance: FakeInstance) -> None:
+    def made(self, backend: SimBackend, request: CreateRequest, instance: FakeInstance) -> None:
         sandbox = request.owner.sandbox
         _, number = self._requests[id(request)]
-        if (sandbox, instance.ref) in self._makers:
+        if (sandbox, backend.name, instance.ref) in self._makers:
             return
-        self._makers[sandbox, instance.ref] = number
+        self._makers[sandbox, backend.name, instance.ref] = number
         status = self.attempts[sandbox][number].status
         must(
             status is not AttemptState.SETTLED,
@@ -307,7 +326,7 @@ class Monitor:
             f"{sandbox}: {instance.ref} came after attempt {number} was settled",
         )
 
-    def deleting(self, backend: FakeBackend, instance: FakeInstance) -> None:
+    def deleting(self, backend: SimBackend, instance: FakeInstance) -> None:
         owner = instance.owner
         must(owner.installation == self.ours, "I2", f"{instance.ref} of {owner} is not ours and is being deleted")
         sandbox = self.rows.get(Sandbox.key_of(owner.sandbox))  # type: ignore[arg-type]  # read off a label
@@ -317,7 +336,7 @@ class Monitor:
             return
         in_use = sandbox.status is Status.RUNNING and sandbox.backend_ref == instance.ref
         must(not in_use, "I1", f"{sandbox.id}: {instance.ref} is in use and is being deleted")
-        maker = self.attempts[sandbox.id].get(self._makers.get((sandbox.id, instance.ref), 0))
+        maker = self.attempts[sandbox.id].get(self._makers.get((sandbox.id, backend.name, instance.ref), 0))
         if maker is not None and maker.status is AttemptState.CALLING:
             must(False, "I3", f"{sandbox.id}: {instance.ref} is being made and deleted at once")
 

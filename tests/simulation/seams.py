@@ -21,6 +21,7 @@ from differently_core.contract import (
     Instances,
     Target,
 )  # fmt: skip
+from differently_core.errors import InsufficientCapacity
 from differently_core.model.exec import ExecRequest
 from differently_core.model.record import Key, Record, Table
 from differently_core.runtime.ids import SandboxId
@@ -52,11 +53,11 @@ class Watcher(Protocol):
 
     def committed(self, actions: Sequence[Action]) -> None: ...
 
-    def create_called(self, backend: FakeBackend, request: CreateRequest) -> None: ...
+    def create_called(self, backend: SimBackend, request: CreateRequest) -> None: ...
 
-    def made(self, backend: FakeBackend, request: CreateRequest, instance: FakeInstance) -> None: ...
+    def made(self, backend: SimBackend, request: CreateRequest, instance: FakeInstance) -> None: ...
 
-    def deleting(self, backend: FakeBackend, instance: FakeInstance) -> None: ...
+    def deleting(self, backend: SimBackend, instance: FakeInstance) -> None: ...
 
 
 class SimStore:
@@ -165,6 +166,19 @@ class SimBackend(FakeBackend):
         if self.watcher is not None:
             self.watcher.deleting(self, instance)
         super().delete(instance, seconds, conflict=conflict)
+
+    def create(self, request: CreateRequest, *, always: bool = False) -> FakeInstance:
+        """A second instance that finds no room is not made; its create has succeeded all the same."""
+        try:
+            return super().create(request, always=always)
+        except InsufficientCapacity:
+            if not always:
+                raise
+            return self.owned(request.owner)[0]
+
+    def requests_under_way(self) -> list[CreateRequest]:
+        """Creates whose instance will still come, although nobody waits for it."""
+        return [request for _, _, request in self._late_creates]
 
     def _create(self, request: CreateRequest, now: float, *, always: bool) -> FakeInstance:
         instance = super()._create(request, now, always=always)

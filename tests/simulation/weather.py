@@ -97,8 +97,11 @@ CALLS: Mapping[Operation, Mapping[str, Callable[[random.Random, FakeBackend], Fa
     Operation.CAPABILITIES: _LOOK,
     Operation.CAPACITY: _LOOK,
 }
-_RATES = dict.fromkeys((Operation.HEALTH, Operation.CAPABILITIES, Operation.CAPACITY), (0.0, 0.0, 0.01, 0.05))
-"""A probe that fails keeps a pool from being used, so that nothing else could go wrong there."""
+_RATES = {
+    Operation.CREATE: (0.0, 0.1, 0.3, 0.6),
+    # A probe that fails keeps a pool from being used, so that nothing else could go wrong there.
+    **dict.fromkeys((Operation.HEALTH, Operation.CAPABILITIES, Operation.CAPACITY), (0.0, 0.0, 0.01, 0.05)),
+}
 MOMENTS = (
     "pool_down",
     "pool_unbuildable",
