@@ -1,0 +1,305 @@
+"""Faults planted on purpose, to see whether the simulation finds them: `python -m tests.simulation.mutants`.
+
+Each is one edit of the core, made in a copy. A mutant whose text is not found any more is told, so that the list is
+kept up; a mutant that survives is a hole in the invariants, or in what the schedule reaches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CORE = Path("layers/core/differently_core")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`old` must stand in the file; its first place is replaced."""
+
+    what: str
+    file: str
+    old: str
+    new: str
+
+
+MUTANTS = (
+    Mutant(
+        "a slot is given back twice",
+        "operations/ending.py",
+        "        *give_back(sandbox, keep_pool=attempt is not None and not proved),\n        event_of(core, caller, f",
+        "        *give_back(sandbox, keep_pool=False),\n        event_of(core, caller, f",
+    ),
+    Mutant(
+        "the write of a sandbox has no condition",
+        "operations/ending.py",
+        'Put(changed, (Equals("version", before.version),), "sandbox")',
+        'Put(changed, (), "sandbox")',
+    ),
+    Mutant(
+        "the write of an attempt has no condition",
+        "operations/ending.py",
+        'Put(changed, (Equals("version", before.version),), "attempt")',
+        'Put(changed, (), "attempt")',
+    ),
+    Mutant(
+        "an update does not look at the version",
+        "operations/sandboxes.py",
+        '(Equals("version", found.version),), "sandbox"), *others]',
+        '(), "sandbox"), *others]',
+    ),
+    Mutant(
+        "a key is freed again when its sandbox ends",
+        "operations/ending.py",
+        "if sandbox.idempotent and sandbox.status in LIVE:",
+        "if sandbox.idempotent:",
+    ),
+    Mutant(
+        "a key is not freed by a delete",
+        "operations/sandboxes.py",
+        'core.commit([mark, free_key(identity), Put(event, (Absent(),), "event")])',
+        'core.commit([mark, Put(event, (Absent(),), "event")])',
+    ),
+    Mutant(
+        "a key is not freed by an expiry",
+        "operations/worker.py",
+        "core.commit([*actions, free_key(sandbox.id)] if sandbox.idempotent else actions)",
+        "core.commit(actions)",
+    ),
+    Mutant(
+        "an expiry does not look at the clock",
+        "operations/worker.py",
+        "if sandbox.expires_at is None or now < sandbox.expires_at:",
+        "if sandbox.expires_at is None:",
+    ),
+    Mutant(
+        "an attempt is recorded after its call",
+        "operations/worker.py",
+        '    outcome = core.store.transact([put, Put(attempt, (Absent(),), "attempt")])\n    if isinstance(outcome',
+        "    outcome = core.store.transact([put])\n    if isinstance(outcome",
+    ),
+    Mutant(
+        "a lost create is repeated where creates are not idempotent",
+        "operations/worker.py",
+        "if not vanished and info.idempotent_create and attempt.calls",
+        "if not vanished and attempt.calls",
+    ),
+    Mutant(
+        "a lost create is given up before a late instance could come",
+        "operations/worker.py",
+        "elif vanished or now >= attempt.settles_at:",
+        "elif True:",
+    ),
+    Mutant(
+        "an attempt is taken for finished although its call may still have an effect",
+        "operations/worker.py",
+        "    return attempt.ended or core.clock.now() >= attempt.settles_at",
+        "    return True",
+    ),
+    Mutant(
+        "a refusal of a repeated call is taken for proof that the first one came to nothing",
+        "operations/worker.py",
+        "    proved = attempt is None or attempt.calls == 1",
+        "    proved = True",
+    ),
+    Mutant(
+        "the create is called however late it is",
+        "operations/worker.py",
+        "    seconds = (attempt.call_until - core.clock.now()).total_seconds()",
+        "    seconds = 60.0",
+    ),
+    Mutant(
+        "a claim holds for ever",
+        "model/sandbox.py",
+        "and now < self.claim.until",
+        "and True",
+    ),
+    Mutant(
+        "a claim holds for nobody",
+        "operations/worker.py",
+        "    if sandbox.claimed(core.clock.now()):\n        return\n",
+        "",
+    ),
+    Mutant(
+        "a terminated sandbox is not looked for at the backend",
+        "operations/worker.py",
+        "    return find_instance(adapter, target) is None\n",
+        "    return True\n",
+    ),
+    Mutant(
+        "a second instance of the same create is not looked for",
+        "operations/worker.py",
+        "        return find_instance(adapter, Target(owner)) is None or delete_instance(adapter, Target(owner))",
+        "        return True",
+    ),
+    Mutant(
+        "an instance that a cleanup means is admitted",
+        "operations/worker.py",
+        "    if any(debt.ref == instance.ref for debt in debts):",
+        "    if False:",
+    ),
+    Mutant(
+        "a cleanup deletes what it finds by owner",
+        "operations/cleanup.py",
+        "    if found is None or found.ref not in in_use:\n",
+        "    if found is not None:\n        delete_instance(adapter, Target(owner, found.ref))\n"
+        "    if found is None or found.ref not in in_use:\n",
+    ),
+    Mutant(
+        "a settled debt does not give its slot back",
+        "operations/cleanup.py",
+        "[write_attempt(debt, settled(core, debt)), give(Scope.POOL, debt.pool, debt.size)]",
+        "[write_attempt(debt, settled(core, debt))]",
+    ),
+    Mutant(
+        "a debt has no due time",
+        "operations/ending.py",
+        "holds_slot=True, due_at=core.clock.now())",
+        "holds_slot=True)",
+    ),
+    Mutant(
+        "a stuck delete keeps the tenant's quota",
+        "operations/worker.py",
+        "        returned = give_back(sandbox, keep_pool=True)\n",
+        "",
+    ),
+    Mutant(
+        "a requeued sandbox is not put into the queue",
+        "operations/ending.py",
+        '        Put(queue_row(changed), (), "queue"),\n',
+        "",
+    ),
+    Mutant(
+        "an admitted sandbox stays in the queue",
+        "operations/dispatch.py",
+        '            Delete(QueueRow, entry.row.key(), f"queue:{after.id}", (Present(),)),\n',
+        "",
+    ),
+    Mutant(
+        "a stray is dropped without looking at its sandbox",
+        "operations/dispatch.py",
+        '[Delete(QueueRow, entry.row.key(), "queue"), strayed]',
+        '[Delete(QueueRow, entry.row.key(), "queue")]',
+    ),
+    Mutant(
+        "dispatch does not charge the project",
+        "operations/dispatch.py",
+        "((Scope.ORG, str(after.org)), (Scope.PROJECT, str(after.project)), (Scope.POOL, entry.pool))",
+        "((Scope.ORG, str(after.org)), (Scope.POOL, entry.pool))",
+    ),
+    Mutant(
+        "admission does not look at what is free",
+        "operations/accounts.py",
+        "        if getattr(need, dimension) > 0\n",
+        "        if getattr(need, dimension) > 10**15\n",
+    ),
+    Mutant(
+        "a closed pool admits",
+        "operations/accounts.py",
+        '    when.append(Missing("closed"))\n',
+        "",
+    ),
+    Mutant(
+        "a create overtakes those who wait",
+        "operations/accounts.py",
+        "    if not overtake:\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "marks of waiting are never cleared for those who left",
+        "operations/marks.py",
+        "    page = core.store.query(Table.STATE, queue_partition(org)",
+        "    return False\n    page = core.store.query(Table.STATE, queue_partition(org)",
+    ),
+    Mutant(
+        "a new limit does not move what is free",
+        "operations/tenants.py",
+        'for side in ("free", "limit")}',
+        'for side in ("limit",)}',
+    ),
+    Mutant(
+        "external pools need no policy",
+        "policy/placement.py",
+        'return None if named and all(named) else _never("external_not_allowed")',
+        "return None",
+    ),
+    Mutant(
+        "the environment stays after the end",
+        "operations/ending.py",
+        "    if sandbox.has_env:\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "a provisioning sandbox has no due time",
+        "operations/create.py",
+        "due_at=core.after(core.tuning.observe_seconds),",
+        "due_at=None,",
+    ),
+    Mutant(
+        "a deleted sandbox has no due time in the index",
+        "operations/sandboxes.py",
+        "            **due_index(identity, now),\n",
+        "",
+    ),
+    Mutant(
+        "a sweep sees sandboxes and no debts",
+        "operations/sweep.py",
+        '    if kind == "attempt":\n        core.nudges.cleanup',
+        '    if kind == "attempt":\n        return\n        core.nudges.cleanup',
+    ),
+    Mutant(
+        "a failure is counted and no event tells of it",
+        "operations/ending.py",
+        '        event_of(core, caller, "sandbox.requeue", sandbox, changed),\n',
+        "",
+    ),
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
+    parser.add_argument("--seeds", default="1-50")
+    parser.add_argument("--steps", default="2000")
+    parser.add_argument("--only", default="", help="a part of a mutant's description")
+    options = parser.parse_args(arguments)
+    survivors = 0
+    chosen = [mutant for mutant in MUTANTS if options.only in mutant.what]
+    for mutant in chosen:
+        found = _found(mutant, options.seeds, options.steps)
+        survivors += found is None
+        print(f"{'SURVIVES' if found is None else 'found   '}  {mutant.what}: {found or ''}", flush=True)
+    print(f"{len(chosen) - survivors} of {len(chosen)} found")
+    return 1 if survivors else 0
+
+
+def _found(mutant: Mutant, seeds: str, steps: str) -> str | None:
+    """What the simulation says of the mutant; None if it says nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        shutil.copytree(ROOT / "layers", copy / "layers", ignore=shutil.ignore_patterns("__pycache__"))
+        path = copy / CORE / mutant.file
+        text = path.read_text()
+        if mutant.old not in text:
+            return "its text is not there any more; write it anew"
+        path.write_text(text.replace(mutant.old, mutant.new, 1))
+        paths = os.pathsep.join(str(entry) for entry in (copy / "layers/core", copy / "layers/adapters", ROOT))
+        ran = subprocess.run(
+            [sys.executable, "-m", "tests.simulation", "--seeds", seeds, "--steps", steps, "--until-found"],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": paths},
+            capture_output=True,
+            text=True,
+        )
+    if ran.returncode == 0:
+        return None
+    return next((line for line in ran.stderr.splitlines() if line.startswith("seed ")), ran.stderr[-500:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
