@@ -394,5 +394,3 @@ def unsupported(adapter: Adapter, operation: Operation, pool: str) -> Unsupporte
         f"Pool {pool} ({adapter.kind}) does not offer {operation}: {reason}.",
         operation=operation.value, pool=pool, adapter=adapter.kind, reason=reason,
     )  # fmt: skip
-
-
