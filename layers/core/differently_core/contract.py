@@ -330,7 +330,7 @@ class Adapter(Protocol):
 
 @dataclass(frozen=True)
 class AdapterContext:
-    """What an adapter is built with: its pool, its parsed configuration, and the installation that owns its instances."""
+    """What an adapter is built with: its pool, its parsed configuration, and the installation that owns instances."""
 
     pool: str
     installation: str

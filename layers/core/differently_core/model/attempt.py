@@ -52,7 +52,7 @@ class Attempt(Record):
     call_until: datetime
     """After this moment no call of ours that belongs to the attempt can still be in flight."""
     settles_at: datetime
-    """After this moment the backend cannot bring up a late instance of it (the adapter declares how long it may take)."""
+    """After this moment the backend cannot bring up a late instance of it; the adapter declares how long that takes."""
     ref: str | None = None
     holds_slot: bool = False
     ended: bool = False

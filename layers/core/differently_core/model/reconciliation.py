@@ -11,7 +11,7 @@ SUSPECTS_MAX = 1_000
 
 
 class Reconciliation(Record):
-    """`suspects` maps a finding to when it was first made. A finding is acted on only when a later pass makes it again."""
+    """`suspects` maps a finding to when it was first made; it is acted on only when a later pass makes it again."""
 
     kind: ClassVar[str] = "reconciliation"
     table: ClassVar[Table] = Table.STATE
