@@ -56,7 +56,7 @@ class Record(BaseModel):
         raise TypeError(f"{type(self).__name__} has no key")
 
     def index(self) -> dict[str, str | int]:
-        """Index attributes: `list_pk`, `list_sk`, the same of `due` and `pool`, `purge_at`; absent ones are left out."""
+        """Index attributes: `list_pk`, `list_sk`, also of `due` and `pool`, `purge_at`; never an absent one."""
         return {}
 
     def with_(self, **changes: object) -> Self:

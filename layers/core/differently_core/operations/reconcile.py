@@ -201,8 +201,10 @@ def _lose(run: _Pass, attempt: Attempt) -> bool:
         return True
     detail = "absent from two complete lists and from a direct look"
     reason = Reason(code="instance_lost", source="backend", detail=detail, at=core.clock.now())
-    if isinstance(end(core, RECONCILER, sandbox, Status.FAILED, reason, stored), Committed):
+    # Its instance is gone; a second one of the same create may be there, which the cleanup looks for.
+    if isinstance(end(core, RECONCILER, sandbox, Status.FAILED, reason, stored, proved=False), Committed):
         run.count(lost=1)
+        core.nudges.cleanup(sandbox.id, stored.number)
         core.nudges.dispatch()
     return True
 
