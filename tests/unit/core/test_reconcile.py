@@ -150,6 +150,7 @@ def test_a_sandbox_whose_instance_vanished_fails_after_two_lists_and_gives_every
     assert world.status(sandbox) is Status.RUNNING
     world.clock.advance(AFTER_GRACE)
     assert reconcile(world.core, "pool").lost == 1
+    world.deliver_all()
 
     found = world.sandbox(sandbox)
     assert found.status is Status.FAILED

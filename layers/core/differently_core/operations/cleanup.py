@@ -78,7 +78,9 @@ def _in_use(attempts: Iterable[Attempt]) -> set[str | None]:
 
 
 def _settle(core: Core, debt: Attempt) -> None:
-    actions: list[Action] = [write_attempt(debt, settled(core, debt)), give(Scope.POOL, debt.pool, debt.size)]
+    actions: list[Action] = [write_attempt(debt, settled(core, debt))]
+    if debt.holds_slot:
+        actions.append(give(Scope.POOL, debt.pool, debt.size))
     if isinstance(core.commit(actions), Committed):
         core.nudges.dispatch()
 

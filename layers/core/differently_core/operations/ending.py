@@ -35,9 +35,14 @@ def settled(core: Core, attempt: Attempt) -> Attempt:
     )
 
 
-def in_debt(core: Core, attempt: Attempt) -> Attempt:
-    """The attempt keeps the pool's slot and is cleaned up by itself from now on."""
-    return attempt.with_(status=AttemptState.DEBT, holds_slot=True, due_at=core.clock.now())
+def in_debt(core: Core, sandbox: Sandbox, attempt: Attempt) -> Attempt:
+    """The attempt keeps the slot that its sandbox holds on the pool, and is cleaned up by itself from now on.
+
+    A sandbox at rest holds none.
+    """
+    held = sandbox.reservation
+    holds = held is not None and held.pool == attempt.pool
+    return attempt.with_(status=AttemptState.DEBT, holds_slot=holds, due_at=core.clock.now())
 
 
 def requeue(
@@ -64,7 +69,7 @@ def requeue(
         event_of(core, caller, "sandbox.requeue", sandbox, changed),
     ]
     if attempt is not None:
-        actions.append(write_attempt(attempt, settled(core, attempt) if proved else in_debt(core, attempt)))
+        actions.append(write_attempt(attempt, settled(core, attempt) if proved else in_debt(core, sandbox, attempt)))
     return core.commit(actions)
 
 
@@ -92,7 +97,7 @@ def end(
     if sandbox.reservation is None:
         actions.append(Delete(QueueRow, QueueRow.key_of(sandbox.org, sandbox.priority, sandbox.id), "queue"))
     if attempt is not None:
-        actions.append(write_attempt(attempt, settled(core, attempt) if proved else in_debt(core, attempt)))
+        actions.append(write_attempt(attempt, settled(core, attempt) if proved else in_debt(core, sandbox, attempt)))
     return core.commit(actions)
 
 
