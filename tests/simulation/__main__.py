@@ -12,6 +12,9 @@ from differently_core.runtime.clock import SystemClock
 from .coverage import missed, table, together
 from .simulation import Failed, Result, run
 
+STORIES_MAX = 3
+"""Told whole; of further failures only what they were."""
+
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
@@ -43,8 +46,9 @@ def _run_all(seeds: Iterable[int], steps: int, processes: int, until_found: bool
             if isinstance(outcome, Result):
                 results.append(outcome)
             else:
+                told = outcome if len(stories) < STORIES_MAX else outcome.partition("\n")[0]
                 stories.append(outcome)
-                print(outcome, file=sys.stderr, flush=True)
+                print(told, file=sys.stderr, flush=True)
                 if until_found:
                     pool.shutdown(cancel_futures=True)
                     break

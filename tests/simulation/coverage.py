@@ -12,16 +12,13 @@ from .weather import KINDS
 NOT_YET = frozenset(
     {
         Status.PAUSING,
-        Status.PAUSED,
         Status.RESUMING,
         Status.STOPPING,
-        Status.STOPPED,
         Status.STARTING,
     }
 )
 """States that no operation leads to so far."""
-NOBODY_FAILS_A_RUNNING_ONE = ("running", "failed")
-"""Only a reconciler will."""
+NOBODY_WAKES_THEM = {("paused", "queued"), ("stopped", "queued")}
 EXPECTED = (
     *(f"fault {kind}" for kind in KINDS),
     "transition new -> queued",
@@ -30,16 +27,17 @@ EXPECTED = (
         f"transition {before.value} -> {after.value}"
         for before, targets in TRANSITIONS.items()
         for after in sorted(targets)
-        if not {before, after} & NOT_YET and (before.value, after.value) != NOBODY_FAILS_A_RUNNING_ONE
+        if not {before, after} & NOT_YET and (before.value, after.value) not in NOBODY_WAKES_THEM
     ),
     "attempt new -> calling",
     "attempt calling -> live",
     "attempt calling -> debt",
     "attempt calling -> settled",
     "attempt live -> settled",
+    "attempt live -> debt",
     "attempt debt -> settled",
 )
-"""What runs together should hit; an attempt in use becomes a debt only when sandboxes can move."""
+"""What runs together should hit."""
 
 
 def together(tallies: Iterable[Mapping[str, int]]) -> Tally[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from differently_core.contract import InstanceState, Owner
 from differently_core.model.attempt import Attempt, AttemptState
 from differently_core.model.pool import Policy, Pool, PoolView, Template
 from differently_core.model.queue import QueueRow
@@ -28,7 +29,18 @@ def unrest(world: Installation) -> list[str]:
             found.append(f"attempt {row.number} of {row.sandbox} is still {row.status}")
         elif isinstance(row, Sandbox) and row.status is Status.QUEUED and _fits(world, row) is not None:
             found.append(f"{row.id} waits, and {_fits(world, row)} has room")
+        elif isinstance(row, Sandbox) and row.status is Status.RUNNING:
+            found += _not_exactly_one(world, row)
     return found
+
+
+def _not_exactly_one(world: Installation, sandbox: Sandbox) -> list[str]:
+    """I1: the instance that was handed out is there, runs, and is the only one."""
+    owner = Owner(world.monitor.ours, sandbox.id)
+    instances = [instance for backend in world.backends for instance in backend.owned(owner)]
+    if [instance.ref for instance in instances if instance.state is InstanceState.RUNNING] == [sandbox.backend_ref]:
+        return []
+    return [f"{sandbox.id} runs as {sandbox.backend_ref}, and has {[entry.ref for entry in instances]}"]
 
 
 def remains(world: Installation) -> list[str]:

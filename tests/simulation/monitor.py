@@ -259,7 +259,7 @@ class Monitor:
         if after.status is AttemptState.SETTLED:
             self._judge_settled(after)
         debt = after.status is AttemptState.DEBT
-        if after.holds_slot != debt or (after.due_at is not None) != debt:
+        if (after.holds_slot and not debt) or (after.due_at is not None) != debt:
             fail("I4", f"{name} is {after.status}, holds its slot: {after.holds_slot}, due {after.due_at}")
 
     def _judge_settled(self, attempt: Attempt) -> None:
@@ -357,6 +357,7 @@ class Monitor:
             self._judge_counter(name)
         self._check_queue(stored)
         self._check_due(stored)
+        self._check_pools(stored)
 
     def _check_queue(self, stored: Mapping[Key, Record]) -> None:
         for row in stored.values():
@@ -385,6 +386,16 @@ class Monitor:
                 if after is None:
                     break
         must(found == expected, "I7", "the due index and the due times differ")
+
+    def _check_pools(self, stored: Mapping[Key, Record]) -> None:
+        """What the reconciler is given as a pool's attempts."""
+        expected: defaultdict[str, set[Key]] = defaultdict(set)
+        for row in stored.values():
+            if isinstance(row, Attempt) and row.status is not AttemptState.SETTLED:
+                expected[row.pool].add(row.key())
+        for pool in {row.pool for row in stored.values() if isinstance(row, Attempt)}:
+            found = {row.key() for row in self._memory.query_pool(pool).rows}
+            must(found == expected[pool], "I4", f"the index of {pool} and its attempts differ")
 
     def _sandbox(self, sandbox: str) -> Sandbox:
         found = self.rows.get(Sandbox.key_of(sandbox))  # type: ignore[arg-type]  # read off a row or a label

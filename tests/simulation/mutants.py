@@ -154,14 +154,14 @@ MUTANTS = (
     Mutant(
         "a settled debt does not give its slot back",
         "operations/cleanup.py",
-        "[write_attempt(debt, settled(core, debt)), give(Scope.POOL, debt.pool, debt.size)]",
-        "[write_attempt(debt, settled(core, debt))]",
+        "    if debt.holds_slot:\n",
+        "    if False:\n",
     ),
     Mutant(
         "a debt has no due time",
         "operations/ending.py",
-        "holds_slot=True, due_at=core.clock.now())",
-        "holds_slot=True)",
+        "holds_slot=holds, due_at=core.clock.now())",
+        "holds_slot=holds)",
     ),
     Mutant(
         "a stuck delete keeps the tenant's quota",

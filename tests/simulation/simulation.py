@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from differently_adapters.providers.fake import FakeInstance
+from differently_core.contract import InstanceState
 from differently_core.model.pool import External, PolicyRules, Pool, PoolState
 from differently_core.model.quota import Limits
-from differently_core.operations import pools, sandboxes, sweep, tenants
+from differently_core.operations import pools, reconcile, sandboxes, sweep, tenants
 from differently_core.operations.catalog import GLOBAL
 from differently_core.operations.core import Core
 from differently_core.operations.create import create
@@ -25,6 +27,7 @@ from .clients import Calls, Job
 from .installation import Installation
 from .liveness import remains, unrest
 from .processes import Violation
+from .seams import SimBackend
 
 PROCESSES_MAX = 5
 SWEEPS_MAX = 40
@@ -96,6 +99,8 @@ class Simulation:
             self._break: (0, 1),
             self._mend: (4,),
             self._vanish: (0, 1),
+            self._stop_behind_our_back: (0, 1, 2),
+            self._reconcile: (0, 2, 4),
             self._remove_pool: (0, 0, 1),
             self._restore_pool: (4,),
         }
@@ -159,6 +164,9 @@ class Simulation:
     def _probe(self, core: Core) -> Job:
         return Job("probe", lambda: _in_background(lambda: pools.probe_all(core)))
 
+    def _reconcile(self, core: Core) -> Job:
+        return Job("reconcile", lambda: _in_background(lambda: reconcile.reconcile_all(core)))
+
     def _lets_time_pass(self, core: Core) -> None:
         jumps, weights = (0.5, 2.0, 5.0, 10.0, 30.0, 65.0, 200.0, 900.0, 3600.0), (8, 8, 8, 6, 4, 3, 1, 1, 1)
         jump = self.rng.choices(jumps, weights)[0]
@@ -198,17 +206,29 @@ class Simulation:
             self._tell(f"{backend.name} is up")
 
     def _vanish(self, core: Core) -> None:
+        found = self._one_of_ours()
+        if found is not None:
+            backend, instance = found
+            self._tell(f"{instance.ref} vanishes")
+            self.world.weather.note("instance_vanished")
+            backend.vanish(instance.ref)
+
+    def _stop_behind_our_back(self, core: Core) -> None:
+        instance = self._one_of_ours()
+        if instance is not None and instance[1].state is InstanceState.RUNNING:
+            state = self.rng.choice((InstanceState.STOPPED, InstanceState.PAUSED, InstanceState.ERROR))
+            self._tell(f"{instance[1].ref} is {state}")
+            self.world.weather.note(f"instance_{state.value}")
+            instance[1].state = state
+
+    def _one_of_ours(self) -> tuple[SimBackend, FakeInstance] | None:
         ours = [
             (backend, instance)
             for backend in self.world.backends
             for instance in backend.instances()
             if instance.owner.installation == self.world.monitor.ours
         ]
-        if ours:
-            backend, instance = self.rng.choice(ours)
-            self._tell(f"{instance.ref} vanishes")
-            self.world.weather.note("instance_vanished")
-            backend.vanish(instance.ref)
+        return self.rng.choice(ours) if ours else None
 
     def _remove_pool(self, core: Core) -> Job:
         name = self.rng.choice(self.world.known_pools).name
@@ -253,6 +273,7 @@ class Simulation:
         core = self.rng.choice(self.world.cores)
         pools.probe_all(core)
         sweep.sweep(core)
+        reconcile.reconcile_all(core)
         bag = self.world.nudges.bag
         for _ in range(DELIVERIES_MAX):
             if not bag:

@@ -98,7 +98,7 @@ CALLS: Mapping[Operation, Mapping[str, Callable[[random.Random, FakeBackend], Fa
     Operation.CAPACITY: _LOOK,
 }
 _RATES = {
-    Operation.CREATE: (0.0, 0.1, 0.3, 0.6),
+    Operation.CREATE: (0.05, 0.2, 0.4, 0.7),
     # A probe that fails keeps a pool from being used, so that nothing else could go wrong there.
     **dict.fromkeys((Operation.HEALTH, Operation.CAPABILITIES, Operation.CAPACITY), (0.0, 0.0, 0.01, 0.05)),
 }
@@ -106,6 +106,9 @@ MOMENTS = (
     "pool_down",
     "pool_unbuildable",
     "instance_vanished",
+    "instance_stopped",
+    "instance_paused",
+    "instance_error",
     "clock_jump",
     "clock_set_back",
     "crash_of_frozen",

@@ -142,9 +142,7 @@ class World:
     ) -> FakeBackend:  # fmt: skip
         used = backend or FakeBackend(self.clock)
         self.pools.lead(name, used)
-        pool = Pool(
-            name=name, adapter="fake", trust=trust, max_concurrency=concurrency, created_at=self.clock.now()
-        )
+        pool = Pool(name=name, adapter="fake", trust=trust, max_concurrency=concurrency, created_at=self.clock.now())
         pools.register(self.core, OPERATOR, pool)
         return used
 
@@ -191,9 +189,7 @@ class World:
         return self.sandbox(sandbox).status
 
     def attempts(self, sandbox: SandboxId) -> list[Attempt]:
-        return sorted(
-            (row for row in self.rows(Attempt) if row.sandbox == sandbox), key=lambda attempt: attempt.number
-        )
+        return sorted((row for row in self.rows(Attempt) if row.sandbox == sandbox), key=lambda attempt: attempt.number)
 
     def rows(self, kind: type[Rec]) -> list[Rec]:
         return [row for row in self.memory.rows().values() if isinstance(row, kind)]
