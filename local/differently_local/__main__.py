@@ -29,4 +29,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    # Everything was ended in order; a thread that still waits for a backend must not hold the process.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

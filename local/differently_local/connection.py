@@ -59,14 +59,13 @@ class Connection:
         self._clock = clock
         self._ids = ids
         self._wire = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
-        self.idle = True
-        """Between two requests: may be closed without anybody losing an answer."""
+        self.idle_since: float | None = time.monotonic()
+        """Set between two requests, when nobody loses an answer if the connection is closed."""
         self._bodiless = False
 
     def serve(self, may_go_on: Callable[[], bool]) -> None:
         """Answer requests one after the other; `may_go_on` says whether to keep the connection for another one."""
         with self._sock:
-            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
                 while self._serve_one(may_go_on):
                     self._wire.start_next_cycle()
@@ -82,7 +81,7 @@ class Connection:
 
     def _serve_one(self, may_go_on: Callable[[], bool]) -> bool:
         """True when the connection can carry another request."""
-        self.idle = True
+        self.idle_since = time.monotonic()
         identifier = self._ids.new("req")
         try:
             request = self._read(identifier)
@@ -120,16 +119,16 @@ class Connection:
         while True:
             event = self._wire.next_event()
             if isinstance(event, h11.Request):
-                self.idle = False
+                self.idle_since = None
                 return event
             if isinstance(event, h11.ConnectionClosed):
                 return None
             if event is not h11.NEED_DATA:
                 raise Gone
             self._receive(deadline)
-            if self.idle:
+            if self.idle_since is not None:
                 # The first bytes are there, so the rest must follow soon.
-                self.idle = False
+                self.idle_since = None
                 deadline = time.monotonic() + HEAD_SECONDS
 
     def _read_body(self) -> bytes:
@@ -241,6 +240,8 @@ def _check_head(head: h11.Request) -> None:
     size = len(head.method) + len(head.target) + sum(len(name) + len(value) for name, value in head.headers)
     if size > HEAD_BYTES_MAX:
         raise Unreadable(431, InvalidRequest(f"Request line and headers are over {HEAD_BYTES_MAX} bytes together."))
+    if head.http_version not in (b"1.1", b"1.0"):
+        raise Unreadable(505, InvalidRequest("Speak HTTP/1.1 to this server."))
     if not head.target.startswith(b"/"):
         raise Unreadable(400, InvalidRequest("The request line must name a path that starts with a slash."))
     length = next((value for name, value in head.headers if name == b"content-length"), b"0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import threading
@@ -18,6 +19,8 @@ BACKLOG = 256
 CONNECTIONS_MAX = 512
 CROWDED = CONNECTIONS_MAX * 3 // 4
 """From here on connections are closed after each answer, so that nobody waits behind idle ones."""
+SPARE_SECONDS = 1.0
+"""How long a connection must have been idle to be closed for a new one: on a younger one a request may be coming."""
 ACCEPT_SECONDS = 0.5
 STOP_SECONDS = 2.0
 
@@ -32,19 +35,17 @@ class Front:
         self._changed = threading.Condition()
         self._stopping = False
         self._listener = _listen(host, port)
-        self._accepting: threading.Thread | None = None
-
-    @property
-    def url(self) -> str:
-        host, port = self._listener.getsockname()[:2]
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{self._listener.getsockname()[1]}"
 
     def start(self, answer: Answerer) -> None:
-        self._accepting = threading.Thread(target=self._accept, args=(answer,), name="accept", daemon=True)
-        self._accepting.start()
+        self._listener.settimeout(ACCEPT_SECONDS)
+        threading.Thread(target=self._accept, args=(answer,), name="accept", daemon=True).start()
 
     def close(self) -> None:
-        """Give the port back; for a start that did not get as far as `start`."""
+        """Give the port back."""
+        with contextlib.suppress(OSError):
+            # A thread that waits in `accept` would keep the socket listening although it is closed.
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def stop(self, seconds: float = STOP_SECONDS) -> bool:
@@ -53,7 +54,7 @@ class Front:
         with self._changed:
             self._stopping = True
             self._close_idle()
-        self._listener.close()
+        self.close()
         with self._changed:
             while self._open and (left := end - time.monotonic()) > 0:
                 self._changed.wait(min(left, 0.1))
@@ -64,7 +65,6 @@ class Front:
         return cut == 0
 
     def _accept(self, answer: Answerer) -> None:
-        self._listener.settimeout(ACCEPT_SECONDS)
         while not self._stopping:
             self._make_room()
             try:
@@ -76,7 +76,8 @@ class Front:
                     log.error("no connection could be taken", extra={"why": error.strerror})
                     time.sleep(0.1)
                 continue
-            sock.settimeout(None)
+            # A line of a command's output goes out now, not when more has gathered.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection = Connection(sock, peer[0], answer, self._clock, self._ids)
             with self._changed:
                 self._open.add(connection)
@@ -86,12 +87,14 @@ class Front:
         """Wait below the bound; those who come meanwhile wait in the backlog."""
         with self._changed:
             while len(self._open) >= CONNECTIONS_MAX and not self._stopping:
-                self._close_idle()
+                self._close_idle(SPARE_SECONDS)
                 self._changed.wait(ACCEPT_SECONDS)
 
-    def _close_idle(self) -> None:
+    def _close_idle(self, seconds: float = 0.0) -> None:
+        now = time.monotonic()
         for connection in self._open:
-            if connection.idle:
+            since = connection.idle_since
+            if since is not None and now - since >= seconds:
                 connection.close()
 
     def _serve(self, connection: Connection) -> None:

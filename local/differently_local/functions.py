@@ -12,7 +12,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -65,10 +65,15 @@ class Context:
         return max(0, int((self.ends - time.monotonic()) * 1000))
 
 
+class Late(Exception):
+    """The function has not answered within the gateway's limit."""
+
+
 class Functions:
-    def __init__(self, authorizer: Handler, resolve: Resolve) -> None:
+    def __init__(self, authorizer: Handler, resolve: Resolve, *, gateway_seconds: float = GATEWAY_SECONDS_MAX) -> None:
         self._authorizer = authorizer
         self._resolve = resolve
+        self._gateway_seconds = gateway_seconds
         self._policies = _Policies()
         self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="function")
 
@@ -79,8 +84,9 @@ class Functions:
             target = self._resolve(request.method, request.path)
             caller = None if target.public else self._authorize(request)
             return answer_of(self._invoke(target, request, caller))
-        except TimeoutError:
-            late = Internal(f"The call took longer than {GATEWAY_SECONDS_MAX:.0f} s; what it began may still finish.")
+        except Late:
+            log.warning("answer too late", extra={"requestId": request.identifier})
+            late = Internal(f"The call took longer than {self._gateway_seconds:g} s; what it began may still finish.")
             return refusal(late, request.identifier, 504)
         except DifferentlyError as error:
             log.info("request refused", extra={"requestId": request.identifier, "code": error.code})
@@ -94,11 +100,15 @@ class Functions:
 
     def _invoke(self, target: Target, request: Request, caller: Mapping[str, Any] | None) -> Any:
         event = proxy_event(request, caller)
-        seconds = GATEWAY_SECONDS_MAX if target.timed else DATA_SECONDS_MAX
+        seconds = self._gateway_seconds if target.timed else DATA_SECONDS_MAX
         context = Context(target.name, request.identifier, time.monotonic() + seconds)
         if not target.timed:
             return target.handler(event, context)
-        return self._threads.submit(target.handler, event, context).result(seconds)
+        call = self._threads.submit(target.handler, event, context)
+        if call not in wait([call], seconds).done:
+            call.cancel()  # one that has not begun need not
+            raise Late
+        return call.result()
 
     def _authorize(self, request: Request) -> Mapping[str, Any]:
         """The authorizer's context. Its answer is kept by the `Authorization` header alone, as deployed."""
@@ -107,7 +117,7 @@ class Functions:
             raise Unauthenticated(UNAUTHENTICATED)
         policy = self._policies.get(token)
         if policy is None:
-            context = Context("authorizer", request.identifier, time.monotonic() + GATEWAY_SECONDS_MAX)
+            context = Context("authorizer", request.identifier, time.monotonic() + self._gateway_seconds)
             policy = Policy.of(_ask(self._authorizer, authorizer_event(request), context))
             self._policies.put(token, policy)
         policy.check(method_arn(request))
@@ -152,16 +162,16 @@ def check_origin(request: Request) -> None:
 
     Raises `Forbidden`. No answer ever carries CORS headers, so such a page could not read one either.
     """
-    if not _is_local(request.header("host")):
+    if not _is_local(f"//{request.header('host') or ''}"):
         raise Forbidden("This server answers under localhost and loopback addresses only.")
     origin = request.header("origin")
-    if origin is not None and not _is_local(urlsplit(origin).netloc):
+    if origin is not None and not _is_local(origin):
         raise Forbidden("Web pages from elsewhere may not call this server.")
 
 
-def _is_local(authority: str | None) -> bool:
+def _is_local(url: str) -> bool:
     try:
-        host = urlsplit(f"//{authority or ''}").hostname or ""
+        host = urlsplit(url).hostname or ""
     except ValueError:
         return False
     if host == "localhost" or host.endswith(".localhost"):

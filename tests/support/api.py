@@ -18,8 +18,6 @@ from urllib.parse import parse_qsl, urlsplit
 from differently_adapters.pools import PoolAdapters
 from differently_adapters.providers.fake import FakeAdapter, FakeBackend
 from differently_api.app import App
-from differently_api.failures import unauthorized
-from differently_api.proxy import response
 from differently_api.route import Access
 from differently_core.model.tenancy import KeyScope
 from differently_core.operations import cleanup, dispatch, keys, pools, sweep, tenants, worker
@@ -187,7 +185,7 @@ class World:
             except Exception as refusal:
                 if str(refusal) != "Unauthorized":
                     raise
-                return reply_of(response(unauthorized(event["requestContext"]["requestId"])))
+                return reply_of(self.app.refused(event))
             context_of_key = {**allowed["context"], "principalId": allowed["principalId"]}
             event = {**event, "requestContext": {**event["requestContext"], "authorizer": context_of_key}}
         return reply_of(self.app.serve(event, context))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -22,7 +23,7 @@ from differently_core.operations.keys import Peppers
 from differently_core.runtime.ids import is_id
 
 from . import auth
-from .failures import JSON, failure
+from .failures import JSON, failure, unauthorized
 from .parsing import JSON_BYTES_MAX, read_json, read_query
 from .proxy import Event, Request, Response, request_id, response
 from .route import Answer, AnyRoute, Call, Group, NoBody, Reply
@@ -74,6 +75,12 @@ class App:
         route = self.route(str(event.get("httpMethod")), str(event.get("path")))
         return self._serve(route.group if route is not None else Group.CONTROL, event, context)
 
+    def refused(self, event: Event) -> Response:
+        """What the gateway answers where the authorizer raised `Unauthorized`; for a front that stands in for it."""
+        identity = request_id(event) or self._service.core.ids.new("req")
+        request = Request.of(event, None, identity)
+        return response(self._completed(unauthorized(identity), request))
+
     def _serve(self, group: Group, event: Event, context: object) -> Response:
         core = self._service.core
         started = core.clock.monotonic()
@@ -84,13 +91,12 @@ class App:
             answer = self._answer(group, request, entry)
         except Exception as error:
             answer = failure(error, identity)
-        headers = {**ALWAYS, **answer.headers, **self._cors(request), "X-Request-Id": identity}
-        body = answer.body
-        if isinstance(body, Iterator):
-            body = Sending(body, entry, answer)
+        whole = self._completed(answer, request)
+        if isinstance(whole.body, Iterator):
+            whole = replace(whole, body=Sending(whole.body, entry, answer))
         else:
             entry.write(answer)
-        return response(Answer(answer.status, body, headers))
+        return response(whole)
 
     def _answer(self, group: Group, request: Request, entry: _LogEntry) -> Answer:
         if request.method == "OPTIONS":
@@ -122,6 +128,11 @@ class App:
                 "Access-Control-Max-Age": str(PREFLIGHT_SECONDS),
             },
         )
+
+    def _completed(self, answer: Answer, request: Request) -> Answer:
+        """With the headers that every answer carries."""
+        headers = {**ALWAYS, **answer.headers, **self._cors(request), "X-Request-Id": request.id}
+        return replace(answer, headers=headers)
 
     def _cors(self, request: Request) -> Mapping[str, str]:
         origin = request.headers.get("origin")

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from differently_core.operations.core import Core
 from differently_core.operations.dispatch import dispatch
 
-from .messages import Dispatch, Poison, read
+from .messages import Dispatch, read
 
 log = logging.getLogger(__name__)
 _MESSAGE = TypeAdapter(Dispatch)
@@ -32,9 +32,8 @@ def handle(core: Core, event: Mapping[str, Any]) -> dict[str, Any]:
 def _poison(record: Mapping[str, Any]) -> str | None:
     """The record's id if it is no message of ours."""
     try:
-        body = json.loads(record["body"])
-        read(_MESSAGE, body if isinstance(body, dict) else {})
-    except (Poison, ValueError, KeyError, TypeError) as error:
+        read(_MESSAGE, json.loads(record["body"]))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         identifier = str(record.get("messageId", ""))
         log.error("message refused", extra={"entry": "dispatch", "message_id": identifier, "why": type(error).__name__})
         return identifier

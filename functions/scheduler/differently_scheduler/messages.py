@@ -67,7 +67,9 @@ class Poison(ValueError):
     """A message that no delivery can make right. Its text names the field and the rule, never the value."""
 
 
-def read(adapter: TypeAdapter[M], event: Mapping[str, Any]) -> M:
+def read(adapter: TypeAdapter[M], event: object) -> M:
+    if not isinstance(event, Mapping) or "kind" not in event:
+        raise Poison("kind: missing")
     try:
         return adapter.validate_python(dict(event))
     except ValidationError as error:

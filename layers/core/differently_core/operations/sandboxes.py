@@ -13,7 +13,7 @@ from typing import cast
 from ..errors import InvalidRequest, InvalidState, LimitExceeded, NotFound
 from ..model.due import due_index, stamp
 from ..model.idempotency import IdempotencyRow
-from ..model.sandbox import GONE, LIVE, Reason, Sandbox, Status, list_index
+from ..model.sandbox import ENDED, GONE, LIVE, Reason, Sandbox, Status, list_index
 from ..runtime.ids import ProjectId, SandboxId, is_id
 from ..store.ports import Absent, AnyOf, Committed, Delete, Equals, OneOf, Put, Refused, StoreThrottled, Update
 from .core import Caller, Core
@@ -149,14 +149,18 @@ def _open_cursor(core: Core, query: ListQuery, project: str) -> tuple[int, str |
 
 
 def wait(core: Core, caller: Caller, sandbox: str, targets: frozenset[Status], seconds: float) -> Iterator[Sandbox]:
-    """Yield the sandbox each time it is looked at, last of all when it is in `targets`, gone, or time is up."""
+    """Yield the sandbox each time it is looked at, last of all when it is in `targets`, gone, or time is up.
+
+    One that is terminating counts as gone, unless its end itself is waited for.
+    """
+    over = ENDED if targets & ENDED else GONE
     end = core.clock.monotonic() + min(seconds, WAIT_SECONDS_MAX)
     pause = WAIT_POLL_SECONDS
     while True:
         found = find(core, caller, sandbox)
         yield found
         left = end - core.clock.monotonic()
-        if found.status in targets or found.status in GONE or left <= 0:
+        if found.status in targets or found.status in over or left <= 0:
             return
         core.clock.sleep(min(pause, left))
         pause = min(pause * 1.5, WAIT_POLL_SECONDS_MAX)

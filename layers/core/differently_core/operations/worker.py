@@ -49,6 +49,8 @@ def step(core: Core, sandbox: SandboxId) -> None:
             _expire(core, found)
         case Status.TERMINATING:
             _terminate(core, found)
+        case Status.TERMINATED | Status.FAILED:
+            pass  # a message that came twice, or late
         case _:
             log.warning("nothing to do", extra={"sandbox": found.id, "status": found.status.value})
 
