@@ -62,8 +62,8 @@ SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 Sign = Callable[["Call", str, Mapping[str, str], bytes], Mapping[str, str]]
 """Headers that prove who sends a request, from the call, its URL, its headers and its body."""
-Explain = Callable[[int, Mapping[str, str], JsonValue], DifferentlyError | None]
-"""A provider's own reading of a failure from status, headers and body (None if it was not JSON)."""
+Explain = Callable[["Call", int, Mapping[str, str], JsonValue], DifferentlyError | None]
+"""A provider's own reading of a failure from the call, status, headers and body (None if it was not JSON)."""
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ class Http:
         except BadAnswer:
             pass
         if self._explain is not None:
-            explained = self._explain(status, headers, body)
+            explained = self._explain(call, status, headers, body)
             if explained is not None:
                 return self._redacted(explained)
         row = status_row(status, self._statuses)

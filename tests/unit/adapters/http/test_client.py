@@ -290,7 +290,7 @@ def test_a_redirect_is_not_followed() -> None:
 
 
 def test_a_providers_own_reading_comes_first() -> None:
-    def explain(status: int, headers: object, body: object) -> DifferentlyError | None:
+    def explain(call: Call, status: int, headers: object, body: object) -> DifferentlyError | None:
         return InsufficientCapacity(f"Full: {body}") if status == 500 else None
 
     with talking(reply(answer(f'"{KEY}"'.encode(), status="500 X")), explain=explain) as (http, _):
