@@ -48,15 +48,13 @@ class Following(Iterator[ExecEvent]):
         self._ended = False
 
     def __next__(self) -> ExecEvent:
-        while not self._ended:
-            try:
-                line = self._reader.lines.get(timeout=self._quiet_seconds)
-            except queue.Empty:
-                return Quiet()
-            event = self._event(line)
-            if event is not None:
-                return event
-        raise StopIteration
+        if self._ended:
+            raise StopIteration
+        try:
+            line = self._reader.lines.get(timeout=self._quiet_seconds)
+        except queue.Empty:
+            return Quiet()
+        return self._event(line)
 
     def close(self) -> None:
         """Stop following; the command goes on."""
@@ -68,10 +66,10 @@ class Following(Iterator[ExecEvent]):
         if reader is not None:
             reader.leave()
 
-    def _event(self, line: bytes | BaseException | None) -> ExecEvent | None:
-        """What a line says; None when it says nothing that matters here. An ending leaves the stream."""
+    def _event(self, line: bytes | BaseException | None) -> ExecEvent:
+        """What a line says; one that says nothing that matters here is a sign of life. An ending leaves the stream."""
         if isinstance(line, bytes) and not line.strip():
-            return None
+            return Quiet()
         try:
             if line is None:
                 raise ExecUnconfirmed("The plugin's stream ended before the command's end was seen.")
@@ -85,18 +83,18 @@ class Following(Iterator[ExecEvent]):
             self.close()
         return event
 
-    def _told(self, line: bytes) -> ExecEvent | None:
+    def _told(self, line: bytes) -> ExecEvent:
         try:
             told = ToldEvent.model_validate_json(line)
             if told.stream is not None:
-                return Output(told.stream, from_text(told.data, told.encoding)) if told.data else None
+                return Output(told.stream, from_text(told.data, told.encoding)) if told.data else Quiet()
         except (ValidationError, ValueError):
             failure: DifferentlyError = ExecUnconfirmed("The plugin's stream holds a line that is no event.")
         else:
             if told.exit_code is not None:
                 return self._exit(told, told.exit_code)
             if told.error is None:
-                return None
+                return Quiet()
             failure = self._failure(told, told.error)
         raise failure
 

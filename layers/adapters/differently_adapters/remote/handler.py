@@ -26,9 +26,11 @@ from differently_core.contract import (
     Operation,
     Output,
     Owner,
+    Progress,
     Quiet,
     SnapshotInfo,
     Target,
+    Transition,
     Transitioned,
     effective_features,
     supports,
@@ -53,6 +55,8 @@ from differently_core.model.exec import (
     FileInfo,
     Job,
 )
+from differently_core.runtime.clock import SystemClock
+from differently_core.runtime.ids import IdSource, SystemIds
 
 from .envelope import failure_json, status_of
 from .refs import with_owner, without_owner
@@ -138,10 +142,11 @@ class Request:
 class Handler:
     """`token` is what callers must present; None takes everybody, which is for loopback only."""
 
-    def __init__(self, adapter: Adapter, token: str | None) -> None:
+    def __init__(self, adapter: Adapter, token: str | None, ids: IdSource | None = None) -> None:
         if token is not None and not token.strip():
             raise ValueError("an empty token would let everybody in; give None if that is meant")
         self._adapter = adapter
+        self._ids = ids or SystemIds(SystemClock())
         self._token = None if token is None else token.encode()
 
     def __call__(self, method: str, path: str, headers: Mapping[str, str], body: Body) -> Answer:
@@ -232,6 +237,7 @@ class Handler:
                 return self._ports(request, target, rest[1:])
             case ("POST", "snapshots"):
                 asked = _read(request, ToldSnapshotRequest).value()
+                asked = asked if asked.operation else replace(asked, operation=self._ids.new("op"))
                 taken = self._need(Operation.SNAPSHOT).snapshot(target, asked, _deadline(request))
                 return _json(_snapshot(taken))
             case ("POST", "renew"):
@@ -320,7 +326,19 @@ class Handler:
                 change = self._need(Operation.CALL_OFF).call_off
             case _:
                 raise _no_route()
-        return _told(request, _transitioned(change(target, _read(request, ToldTransition).value(), deadline)))
+        changed = change(target, self._transition(request, target), deadline)
+        if not request.wants_body() and changed.progress is not Progress.DONE:
+            # Nothing in the answer could say so: version 1 takes any success for the end of it.
+            failed = changed.progress is Progress.FAILED
+            raise ProviderUnavailable(changed.message or f"The {action} is {changed.progress}.", settled=failed)
+        return _told(request, _transitioned(changed))
+
+    def _transition(self, request: Request, target: Target) -> Transition:
+        """Version 1 names no incarnation and no attempt: it means the one that is there, and each call is a new one."""
+        asked = _read(request, ToldTransition).value()
+        if asked.operation:
+            return asked
+        return Transition(self._ids.new("op"), asked.incarnation or self._adapter.get(target).incarnation)
 
     def _snapshot(self, request: Request, ref: str) -> Answer:
         target = self._target(request, ref)
