@@ -58,6 +58,7 @@ T = TypeVar("T")
 CONNECT_SECONDS: Final = 5.0
 ERROR_BYTES_MAX: Final = 65_536
 """Read of a body that comes with a status of failure; enough for what it has to say."""
+JSON: Final = "application/json"
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 Sign = Callable[["Call", str, Mapping[str, str], bytes], Mapping[str, str]]
@@ -93,7 +94,7 @@ class Call:
     mutates: bool | None = None
     lost: type[BackendError] = ProviderUnavailable
     answer_bytes_max: int = JSON_BYTES_MAX
-    accept: str = "application/json"
+    accept: str = JSON
     error_inside: Callable[[JsonValue], str | None] = error_inside
 
     @property
@@ -210,7 +211,7 @@ class Http:
         content = b"" if call.content is None or upload is not None else call.content
         assert isinstance(content, bytes)
         headers = {"user-agent": "differently", "accept": call.accept}
-        headers["accept-encoding"] = "gzip" if "json" in call.accept else "identity"
+        headers["accept-encoding"] = "gzip" if call.accept == JSON else "identity"
         if call.body is not None:
             content = _as_json(call.body)
             headers["content-type"] = "application/json"
@@ -270,20 +271,19 @@ class Http:
             body = parse_json(raw)
         except BadAnswer:
             pass
-        if self._explain is not None:
-            explained = self._explain(call, status, headers, body)
-            if explained is not None:
-                return self._redacted(explained)
-        row = status_row(status, self._statuses)
-        details: dict[str, Detail] = {"status": status}
-        told = told_in(body)
-        # What a backend says of credentials is likely to quote one, and tells nothing that the code does not.
-        if told and status not in {401, 403}:
-            details["provider_message"] = told
+        failure = None if self._explain is None else self._explain(call, status, headers, body)
+        if failure is None:
+            details: dict[str, Detail] = {"status": status}
+            told = told_in(body)
+            # What a backend says of credentials is likely to quote one, and tells nothing that the code does not.
+            if told and status not in {401, 403}:
+                details["provider_message"] = told
+            row = status_row(status, self._statuses)
+            failure = refused(row, mutates=call.changes, lost=call.lost, **details)
         seconds = retry_after(headers, self._clock.now())
         if seconds is not None:
-            details["retry_after_seconds"] = seconds
-        return self._redacted(refused(row, mutates=call.changes, lost=call.lost, **details))
+            failure.details["retry_after_seconds"] = seconds
+        return self._redacted(failure)
 
     def _redacted(self, error: DifferentlyError) -> DifferentlyError:
         error.message = self._shown(error.message)

@@ -78,6 +78,7 @@ from .wire import (
     HEADER_QUIET,
     NDJSON,
     PREFER_BODY,
+    InstanceJson,
     Json,
     Told,
     ToldCapacity,
@@ -88,7 +89,6 @@ from .wire import (
     ToldExpiry,
     ToldExposure,
     ToldFile,
-    ToldInstance,
     ToldJob,
     ToldJobOutput,
     ToldObservation,
@@ -102,6 +102,10 @@ from .wire import (
     ToldTransitioned,
     ToldUntil,
     from_text,
+    instance_json,
+    instance_value,
+    instances_json,
+    is_owned,
     owner_headers,
 )
 
@@ -245,44 +249,41 @@ class RemoteAdapter:
     def create(self, request: CreateRequest, deadline: float) -> Instance:
         self._met()
         call = self._call("POST", "/instances", request.owner, deadline, ToldCreate.of(request).json_())
-        told = self._read(call, ToldInstance)
-        if not told.owned_by(request.owner):
-            raise ProviderUnavailable("The plugin answered a create with another sandbox's instance.")
-        return told.value(request.owner)
+        return _ours(self._parsed(call, self._http.json(call), instance_json), request.owner)
 
     def get(self, target: Target) -> Instance:
         if target.ref is None:
             return self._find(target.owner)[0]
         call = self._call("GET", _instance(target.ref), target.owner, LOOK_SECONDS)
-        told = self._read(call, ToldInstance)
-        if not told.owned_by(target.owner):
+        told = self._parsed(call, self._http.json(call), instance_json)
+        if not is_owned(told, target.owner):
             raise _missing(target.owner)
-        return told.value(target.owner)
+        return instance_value(told, target.owner)
 
     def list(self, installation: str) -> Instances:
         self._met()
         entries = self._listed({"installation": installation})
-        if any(entry.installation is None for entry in entries) and self._listed({"installation": NOBODY}):
+        if any(entry.get("installation") is None for entry in entries) and self._listed({"installation": NOBODY}):
             raise ProviderUnavailable(
                 "The plugin lists instances without regard to the installation; they cannot be told apart.",
                 settled=True,
             )
         return [
-            entry.value(Owner(installation, entry.sandbox_id))
+            instance_value(entry, Owner(installation, entry["sandboxId"]))
             for entry in entries
-            if entry.installation in (None, installation)
+            if entry.get("installation") in (None, installation)
         ]
 
-    def _listed(self, query: Mapping[str, str]) -> Sequence[ToldInstance]:
+    def _listed(self, query: Mapping[str, str]) -> Sequence[InstanceJson]:
         deadlines = Deadlines(LIST_SECONDS)
         call = Call("GET", f"{BASE}/instances", deadlines, query=query, answer_bytes_max=LIST_BYTES_MAX)
-        return self._parsed(call, self._http.json(call), _INSTANCES)
+        return self._parsed(call, self._http.json(call), instances_json)
 
     def _find(self, owner: Owner) -> Sequence[Instance]:
         """Every instance that carries the owner, at least one."""
         if self._met().checks_owner:
             entries = self._listed({"installation": owner.installation, "sandboxId": owner.sandbox})
-            found = [entry.value(owner) for entry in entries if entry.owned_by(owner)]
+            found = [instance_value(entry, owner) for entry in entries if is_owned(entry, owner)]
         else:
             found = [instance for instance in self.list(owner.installation) if instance.owner == owner]
         if not found:
@@ -319,11 +320,12 @@ class RemoteAdapter:
     def _exists(self, target: Target) -> bool:
         """Whether a version 1 plugin has it; raises `NotFound` when it has it and it is another owner's."""
         assert target.ref is not None
+        call = self._call("GET", _instance(target.ref), target.owner, LOOK_SECONDS)
         try:
-            told = self._read(self._call("GET", _instance(target.ref), target.owner, LOOK_SECONDS), ToldInstance)
+            told = self._parsed(call, self._http.json(call), instance_json)
         except NotFound:
             return False
-        if not told.owned_by(target.owner):
+        if not is_owned(told, target.owner):
             raise _missing(target.owner)
         return True
 
@@ -350,8 +352,8 @@ class RemoteAdapter:
     def _moved(self, target: Target, operation: Operation, deadline: float) -> Instance:
         path = self._checked(target, operation)
         call = self._call("POST", f"{path}/{operation}", target.owner, deadline, headers=PREFER_BODY)
-        told = self._answered(call, ToldInstance)
-        return self.get(target) if told is None else told.value(target.owner)
+        told = self._answered(call, instance_json)
+        return self.get(target) if told is None else _ours(told, target.owner)
 
     def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
         return self._transition(target, Operation.PAUSE, "pause", transition, deadline)
@@ -370,7 +372,8 @@ class RemoteAdapter:
             return self._plain_transition(target, operation, f"{path}/{action}", transition, deadline)
         body = ToldTransition.of(transition).json_()
         call = self._call("POST", f"{path}/{action}", target.owner, deadline, body, headers=PREFER_BODY)
-        return self._read(call, ToldTransitioned).value(target.owner)
+        told = self._read(call, ToldTransitioned)
+        return Transitioned(told.progress, _ours(told.instance, target.owner), told.message)
 
     def _plain_transition(
         self, target: Target, operation: Operation, path: str, transition: Transition, deadline: float
@@ -392,7 +395,10 @@ class RemoteAdapter:
         if self._met().checks_owner:
             asked = ToldSnapshotRequest(kind=request.kind, operation=request.operation, name=request.name).json_()
         call = self._call("POST", f"{path}/snapshots", target.owner, deadline, asked)
-        return self._read(call, ToldSnapshot).value(target.owner)
+        told = self._read(call, ToldSnapshot)
+        if not told.owned_by(target.owner):
+            raise ProviderUnavailable("The plugin answered with another sandbox's snapshot.")
+        return told.value(target.owner)
 
     def snapshot_get(self, owner: Owner, ref: str) -> SnapshotInfo:
         self._need(Operation.SNAPSHOT_GET)
@@ -539,7 +545,7 @@ class RemoteAdapter:
         try:
             call = self._file("PUT", target, Operation.FILE_WRITE, path, "/content")
             headers = {**call.headers, "content-type": BYTES, "content-length": str(spooled.size), **PREFER_BODY}
-            told = self._answered(replace(call, headers=headers, content=spooled), ToldFile)
+            told = self._answered(replace(call, headers=headers, content=spooled), ToldFile.model_validate)
         finally:
             spooled.close()
         return self.file_stat(target, path) if told is None else told.value()
@@ -607,11 +613,11 @@ class RemoteAdapter:
     def _read(self, call: Call, shape: type[T]) -> T:
         return self._parsed(call, self._http.json(call), shape.model_validate)
 
-    def _answered(self, call: Call, shape: type[T]) -> T | None:
+    def _answered(self, call: Call, shaped: Callable[[JsonValue], V]) -> V | None:
         """What the plugin tells of a change; None where it only says that it was made, as version 1 does."""
         with self._http.stream(call) as answer:
             value = None if answer.status == 204 else answer.json()
-        return None if value is None else self._parsed(call, value, shape.model_validate)
+        return None if value is None else self._parsed(call, value, shaped)
 
     def _parsed(self, call: Call, value: JsonValue, shaped: Callable[[JsonValue], V]) -> V:
         try:
@@ -625,7 +631,6 @@ class RemoteAdapter:
         )  # fmt: skip
 
 
-_INSTANCES: Final = TypeAdapter(list[ToldInstance]).validate_python
 _OBSERVATIONS: Final = TypeAdapter(list[ToldObservation]).validate_python
 _FILES: Final = TypeAdapter(list[ToldFile]).validate_python
 
@@ -660,12 +665,19 @@ def _missing(owner: Owner) -> NotFound:
     return NotFound(f"Sandbox {owner.sandbox} has no such instance.")
 
 
+def _ours(told: InstanceJson, owner: Owner) -> Instance:
+    """The instance that a change was answered with; somebody else's leaves open what was changed."""
+    if not is_owned(told, owner):
+        raise ProviderUnavailable("The plugin answered with another sandbox's instance.")
+    return instance_value(told, owner)
+
+
 def _observation(target: Target, told: ToldObservation) -> Observation:
     if told.error is not None:
         return error_of(told.error, mutates=False)
-    if told.instance is None or not told.instance.owned_by(target.owner):
+    if told.instance is None or not is_owned(told.instance, target.owner):
         return _missing(target.owner)
-    return told.instance.value(target.owner)
+    return instance_value(told.instance, target.owner)
 
 
 def _result(

@@ -77,7 +77,6 @@ from .wire import (
     ToldExec,
     ToldExpiry,
     ToldExposure,
-    ToldInstance,
     ToldJobOutput,
     ToldPort,
     ToldResult,
@@ -85,12 +84,12 @@ from .wire import (
     ToldSnapshotRequest,
     ToldTargets,
     ToldTransition,
-    ToldTransitioned,
     ToldUntil,
     as_text,
     capacity_json,
     file_json,
     info_json,
+    instance_on_wire,
 )
 
 log = logging.getLogger(__name__)
@@ -532,13 +531,11 @@ def _failure(error: DifferentlyError) -> Answer:
 
 
 def _instance(instance: Instance) -> dict[str, JsonValue]:
-    return ToldInstance.of(instance, with_owner(instance.ref, instance.owner)).json_()
+    return instance_on_wire(instance, with_owner(instance.ref, instance.owner))
 
 
 def _transitioned(change: Transitioned) -> dict[str, JsonValue]:
-    instance = change.instance
-    told = ToldInstance.of(instance, with_owner(instance.ref, instance.owner))
-    return ToldTransitioned(progress=change.progress, instance=told, message=change.message).json_()
+    return {"progress": change.progress.value, "instance": _instance(change.instance), "message": change.message}
 
 
 def _snapshot(snapshot: SnapshotInfo) -> dict[str, JsonValue]:

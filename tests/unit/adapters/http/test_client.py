@@ -293,10 +293,12 @@ def test_a_providers_own_reading_comes_first() -> None:
     def explain(call: Call, status: int, headers: object, body: object) -> DifferentlyError | None:
         return InsufficientCapacity(f"Full: {body}") if status == 500 else None
 
-    with talking(reply(answer(f'"{KEY}"'.encode(), status="500 X")), explain=explain) as (http, _):
+    full = answer(f'"{KEY}"'.encode(), "Retry-After: 3", status="500 X")
+    with talking(reply(full), explain=explain) as (http, _):
         with pytest.raises(InsufficientCapacity) as failed:
             http.json(Call("GET", "/x", SHORT))
         assert KEY not in everything_told(failed.value)
+        assert failed.value.details == {"retry_after_seconds": 3.0}
 
 
 # Time.
