@@ -257,6 +257,7 @@ def test_a_number_given_to_another_process_does_not_pass_for_the_job(shell_jobs:
 
 def test_the_timeout_holds_without_the_supervisor(shell_jobs: ShellJobs, sandbox: Sandbox) -> None:
     shell_jobs.start(TARGET, "alone", ExecRequest(command="exec sleep 600", timeout_seconds=1))
+    until(lambda: (recorded(sandbox) / "child").exists())
     kill(sandbox, "supervisor")
     until(lambda: shell_jobs.status(TARGET, "alone").state is not JobState.RUNNING)
     assert shell_jobs.status(TARGET, "alone").state is JobState.TIMED_OUT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from differently_core.contract import Registration
+from differently_core.contract import Need, Registration, Requirements, Verification
 
 from .adapter import FakeAdapter
 from .backend import FakeBackend
@@ -74,4 +74,7 @@ REGISTRATION = Registration(
     trust=None,
     dev_only=True,
     summary="A backend in memory with planned faults. Runs nothing; simulation and tests only.",
+    requirements=Requirements(credential=Need.OPTIONAL, credential_fields=("token",)),
+    verification=Verification.FAKE,
+    limits=("Nothing runs: a command writes its own text.",),
 )
