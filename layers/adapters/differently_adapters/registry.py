@@ -50,6 +50,7 @@ _PROVIDERS = "differently_adapters.providers"
 KINDS: Mapping[str, Row] = {
     "devhost": Row(f"{_PROVIDERS}.devhost", "DevhostAdapter", TrustList.DEV_ONLY),
     "fake": Row(f"{_PROVIDERS}.fake", "FakeAdapter", TrustList.DEV_ONLY),
+    "remote": Row("differently_adapters.remote", "RemoteAdapter", TrustList.OPERATOR_DECLARES),
 }
 
 
