@@ -106,25 +106,29 @@ own=
 command -v setsid >/dev/null 2>&1 && own=setsid
 """
 
-# $1 is the job's directory, $2 the time limit, $3 and $4 the umask and the PATH that the command is to have.
+# $1 is the job's directory, $2 the time limit, $3 and $4 the umask and the PATH that the command is to have. It tells
+# its launcher by a line that it is recorded. The time limit is set before that: it holds whatever becomes of us.
 _SUPERVISOR: Final = (
     "d=$1"
     + _COMMON
     + rf"""
 [ -n "$own" ] && : > "$d/group" || trap '' HUP
-$own /bin/sh "$d/run" "$d" "$3" "$4" < /dev/null > "$d/stdout" 2> "$d/stderr" &
-child=$!
-record child $child
 $own /bin/sh -c '
   sleep "$2"
   [ -e "$1/exit" ] && exit
   : > "$1/timed_out"
-  kill -s TERM -- "$3"
+  n=0
+  while [ $n -lt 10 ] && ! [ -s "$1/child" ]; do sleep 1; n=$((n + 1)); done
+  read -r child since < "$1/child" || exit
+  kill -s TERM -- "$3$child"
   sleep {STOP_SECONDS}
-  kill -s KILL -- "$3"
-' - "$d" "$2" "${{own:+-}}$child" < /dev/null > /dev/null 2>&1 &
+  kill -s KILL -- "$3$child"
+' - "$d" "$2" "${{own:+-}}" < /dev/null > /dev/null 2>&1 &
 watch=$!
-wait $child
+record supervisor $$
+echo recorded
+exec > /dev/null
+$own /bin/sh "$d/begin" "$d" "$3" "$4" < /dev/null > "$d/stdout" 2> "$d/stderr"
 ending="exited $?"
 [ -e "$d/stopped" ] && ending="stopped ${{ending#* }}"
 [ -e "$d/timed_out" ] && ending="timed_out {EXIT_TIMEOUT}"
@@ -132,6 +136,16 @@ ending="exited $?"
 kill -s KILL -- "-$watch" 2>/dev/null || kill -s KILL $watch 2>/dev/null
 rm -f "$d/run" "$d/input"
 echo "$ending" > "$d/exit.new" && mv "$d/exit.new" "$d/exit"
+"""
+)
+
+# The command's process records itself and becomes the command.
+_BEGIN: Final = (
+    "d=$1"
+    + _COMMON
+    + r"""
+record child $$
+exec /bin/sh "$d/run" "$d" "$2" "$3"
 """
 )
 
@@ -149,10 +163,17 @@ if mkdir -p "${{d%/*}}" && mkdir "$d" 2>/dev/null; then
   cat > "$d/supervise" <<'END-OF-SUPERVISOR'
 {_SUPERVISOR}
 END-OF-SUPERVISOR
+  cat > "$d/begin" <<'END-OF-BEGIN'
+{_BEGIN}
+END-OF-BEGIN
   date +%s > "$d/started"
   echo "$digest" > "$d/digest.new" && mv "$d/digest.new" "$d/digest"
-  $own /bin/sh "$d/supervise" "$d" "$limit" "$mask" "$keep" < /dev/null > /dev/null 2>&1 &
-  record supervisor $!
+  # What a shell starts with "&" ignores SIGINT for ever, and the command is to hear it. So the supervisor is a part of
+  # a pipeline, and the shell that would wait for it is ended by the other part once the supervisor is recorded.
+  {{
+    /bin/sh -c '"$@" | {{ read -r recorded; kill -s KILL $$; }}' - \
+      $own /bin/sh "$d/supervise" "$d" "$limit" "$mask" "$keep" < /dev/null
+  }} > /dev/null 2>&1
 elif [ -d "$d" ]; then
   cat > /dev/null
   rm -rf "$parts"
@@ -184,6 +205,17 @@ if ! [ -e "$d/exit" ]; then
     waited 50
   fi
 fi
+status
+"""
+)
+
+_INTERRUPT: Final = (
+    _COMMON
+    + r"""
+[ -d "$d" ] || { echo missing; exit; }
+n=0
+while [ $n -lt 50 ] && ! [ -e "$d/child" ] && ! [ -e "$d/exit" ] && lives supervisor; do nap; n=$((n + 1)); done
+[ -e "$d/child" ] && ! [ -e "$d/exit" ] && lives child && send INT
 status
 """
 )
@@ -246,6 +278,10 @@ class ShellJobs:
 
     def stop(self, target: Target, job: str) -> Job:
         return _job(job, self._run(target, job, _STOP, {})[0])
+
+    def interrupt(self, target: Target, job: str) -> Job:
+        """Send SIGINT to the command's group and go; a command that takes its time, or ignores it, runs on."""
+        return _job(job, self._run(target, job, _INTERRUPT, {})[0])
 
     def _send_ahead(self, target: Target, parts: str, number: int, part: str) -> None:
         # A numbered file each, written whole, so that sending one again changes nothing.

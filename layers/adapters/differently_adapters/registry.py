@@ -13,7 +13,14 @@ from importlib import import_module
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from differently_core.contract import Adapter, AdapterContext, ContractError, Registration, validate
+from differently_core.contract import (
+    Adapter,
+    AdapterContext,
+    ContractError,
+    Registration,
+    validate,
+    validate_registration,
+)
 from differently_core.errors import InvalidRequest
 from differently_core.model.pool import Trust
 from differently_core.runtime.clock import Clock
@@ -70,16 +77,17 @@ def load(kind: str) -> Kind:
 
 def _check_registration(kind: str, trust: TrustList, loaded: Kind) -> None:
     registration = loaded.registration
-    if {registration.kind, loaded.adapter.kind} != {kind}:
-        raise ContractError(f"{kind} is registered as {registration.kind} by {loaded.adapter.__name__}")
+    validate_registration(registration, loaded.adapter)
+    if registration.kind != kind:
+        raise ContractError(f"{kind}: kind: is registered as {registration.kind}")
+    if trust not in list(TrustList):
+        raise ContractError(f"{kind}: trust: stands in no list")
     if registration.dev_only != (trust is TrustList.DEV_ONLY):
-        raise ContractError(f"{kind} stands in the list {trust} and says dev_only={registration.dev_only}")
+        raise ContractError(f"{kind}: dev_only: is {registration.dev_only} in the list {trust}")
     if trust is TrustList.ALWAYS_EXTERNAL and registration.trust is not Trust.EXTERNAL:
-        raise ContractError(f"{kind} is always external and its registration does not say so")
+        raise ContractError(f"{kind}: trust: the kind is always external and its registration does not say so")
     if trust is TrustList.OPERATOR_DECLARES and registration.trust is not None:
-        raise ContractError(f"{kind} takes its trust from the operator and its registration fixes it")
-    if registration.config.model_config.get("extra") != "forbid":
-        raise ContractError(f"{kind} must refuse unknown fields in its configuration")
+        raise ContractError(f"{kind}: trust: the operator declares it and the registration fixes it")
 
 
 def parse_config(kind: str, config: Mapping[str, JsonValue]) -> BaseModel:

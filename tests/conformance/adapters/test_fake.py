@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import ClassVar, NoReturn
 
@@ -14,21 +15,30 @@ import pytest
 
 from differently_adapters.jobs import ShellJobs
 from differently_adapters.providers.fake import FakeAdapter, FakeBackend, FakeInstance, Late, LoseAnswer, Refuse
-from differently_adapters.providers.fake.backend import FakeFile
+from differently_adapters.providers.fake.instances import FakeFile
 from differently_adapters.testing import AdapterConformance, HostShell
 from differently_adapters.testing.files import ALL_FILES
 from differently_core.contract import (
     Adapter,
     Capabilities,
+    Catalog,
     CommandResult,
     Declaration,
+    EgressRules,
     ExecEvent,
+    Exposure,
     FileContent,
     Files,
+    Instance,
     JobOutput,
+    Observations,
     Operation,
     Owner,
+    SnapshotInfo,
+    SnapshotRequest,
     Target,
+    Transition,
+    Transitioned,
     Unsupported,
     unsupported,
 )
@@ -160,6 +170,17 @@ class PlainAdapter(FakeAdapter):
         **FakeAdapter.operations,
         Operation.EXEC_STREAM: Unsupported("no_streaming"),
         **dict.fromkeys(ALL_FILES, Unsupported("no_files")),
+        Operation.RENEW: Unsupported("no_lease"),
+        **dict.fromkeys((Operation.STOP, Operation.START), Unsupported("no_stop")),
+        **dict.fromkeys((Operation.PAUSE, Operation.RESUME, Operation.CALL_OFF), Unsupported("no_pause")),
+        **dict.fromkeys(
+            (Operation.SNAPSHOT, Operation.SNAPSHOT_GET, Operation.SNAPSHOT_DELETE), Unsupported("no_snapshots")
+        ),
+        **dict.fromkeys((Operation.PORT_EXPOSE, Operation.PORT_REVOKE), Unsupported("no_ports")),
+        Operation.EGRESS_SET: Unsupported("no_egress"),
+        Operation.OBSERVE_MANY: Unsupported("one_by_one"),
+        Operation.DISCOVER: Unsupported("nothing_to_choose_from"),
+        Operation.VERIFY_CREDENTIAL: Unsupported("no_credential"),
     }
 
     def capabilities(self) -> Capabilities:
@@ -186,6 +207,9 @@ class PlainAdapter(FakeAdapter):
     def job_stop(self, target: Target, job: str) -> Job:
         return self._jobs().stop(target, job)
 
+    def job_interrupt(self, target: Target, job: str) -> Job:
+        return self._jobs().interrupt(target, job)
+
     def file_read(self, target: Target, path: str) -> FileContent:
         self._refuse(Operation.FILE_READ)
 
@@ -200,6 +224,51 @@ class PlainAdapter(FakeAdapter):
 
     def file_delete(self, target: Target, path: str) -> None:
         self._refuse(Operation.FILE_DELETE)
+
+    def renew(self, target: Target, until: datetime) -> datetime | None:
+        self._refuse(Operation.RENEW)
+
+    def stop(self, target: Target, deadline: float) -> Instance:
+        self._refuse(Operation.STOP)
+
+    def start(self, target: Target, deadline: float) -> Instance:
+        self._refuse(Operation.START)
+
+    def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        self._refuse(Operation.PAUSE)
+
+    def resume(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        self._refuse(Operation.RESUME)
+
+    def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        self._refuse(Operation.CALL_OFF)
+
+    def snapshot(self, target: Target, request: SnapshotRequest, deadline: float) -> SnapshotInfo:
+        self._refuse(Operation.SNAPSHOT)
+
+    def snapshot_get(self, owner: Owner, ref: str) -> SnapshotInfo:
+        self._refuse(Operation.SNAPSHOT_GET)
+
+    def snapshot_delete(self, owner: Owner, ref: str) -> None:
+        self._refuse(Operation.SNAPSHOT_DELETE)
+
+    def port_expose(self, target: Target, port: int, seconds: int) -> Exposure:
+        self._refuse(Operation.PORT_EXPOSE)
+
+    def port_revoke(self, target: Target, port: int) -> None:
+        self._refuse(Operation.PORT_REVOKE)
+
+    def egress_set(self, target: Target, rules: EgressRules) -> None:
+        self._refuse(Operation.EGRESS_SET)
+
+    def observe_many(self, targets: Sequence[Target]) -> Observations:
+        self._refuse(Operation.OBSERVE_MANY)
+
+    def discover(self) -> Catalog:
+        self._refuse(Operation.DISCOVER)
+
+    def verify_credential(self) -> None:
+        self._refuse(Operation.VERIFY_CREDENTIAL)
 
 
 class TestPlainExec(TestFake):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,29 @@ import pytest
 from differently_adapters.processes import Command, Running, run, start
 from differently_adapters.providers.devhost import DevhostAdapter, DevhostConfig, tracking
 from differently_adapters.testing import a_create_request
-from differently_core.contract import AdapterContext, CommandResult, Exit, Output, Owner, Target
-from differently_core.errors import DifferentlyError, InvalidRequest, InvalidState, NotFound, PayloadTooLarge
-from differently_core.model.exec import FILE_BYTES_MAX, ExecRequest
+from differently_core.contract import (
+    AdapterContext,
+    CommandResult,
+    Exit,
+    InstanceState,
+    Output,
+    Owner,
+    SnapshotInfo,
+    SnapshotKind,
+    SnapshotRequest,
+    SnapshotState,
+    Target,
+)
+from differently_core.errors import (
+    DifferentlyError,
+    InvalidRequest,
+    InvalidState,
+    NotFound,
+    PayloadTooLarge,
+    SandboxFailed,
+    UnsupportedOperation,
+)
+from differently_core.model.exec import FILE_BYTES_MAX, ExecRequest, JobState
 from differently_core.runtime.clock import SystemClock
 from differently_core.runtime.ids import SystemIds
 
@@ -414,3 +435,126 @@ def test_commands_end_without_a_pidfd_too(monkeypatch: pytest.MonkeyPatch) -> No
     assert isinstance(started, Running)
     result = run(started, 100)
     assert (result.exit_code, result.stdout) == (3, b"out\n")
+
+
+# --- stopping ---
+
+
+def test_a_stop_ends_every_process_and_forbids_new_ones(
+    adapter: DevhostAdapter, root: Path, target: Target, run_in: Run
+) -> None:
+    run_in("sleep 600 & echo $! > pid; echo kept > kept")
+    pid = int(run_in("cat pid").stdout)
+    stopped = client(root).stop(target, 5.0)
+    assert stopped.state is InstanceState.STOPPED
+    assert not alive(pid)
+    for call in (
+        lambda: run_in("true"),
+        lambda: adapter.job_start(target, "job", ExecRequest(command="true")),
+        lambda: adapter.file_read(target, "kept"),
+        lambda: adapter.file_write(target, "kept", [b""]),
+    ):
+        with pytest.raises(InvalidState, match="stopped"):
+            call()
+
+
+def test_each_start_is_another_incarnation(adapter: DevhostAdapter, target: Target) -> None:
+    first = adapter.get(target).incarnation
+    assert adapter.start(target, 5.0).incarnation == first
+    adapter.stop(target, 5.0)
+    assert adapter.stop(target, 5.0).incarnation == first
+    assert adapter.start(target, 5.0).incarnation != first
+
+
+def test_what_is_being_deleted_is_neither_stopped_nor_started(
+    adapter: DevhostAdapter, target: Target, place: Path
+) -> None:
+    (place / "deleting").touch()
+    for call in (adapter.stop, adapter.start):
+        with pytest.raises(InvalidState):
+            call(target, 5.0)
+
+
+def test_a_job_that_a_stop_ended_is_lost(adapter: DevhostAdapter, target: Target) -> None:
+    adapter.job_start(target, "job", ExecRequest(command="exec sleep 600", timeout_seconds=600))
+    adapter.stop(target, 5.0)
+    adapter.start(target, 5.0)
+    assert adapter.job_status(target, "job").state is JobState.LOST
+
+
+# --- snapshots ---
+
+
+def take(adapter: DevhostAdapter, target: Target, operation: str = "op-1") -> SnapshotInfo:
+    return adapter.snapshot(target, SnapshotRequest(SnapshotKind.DISK, operation), 5.0)
+
+
+def restore(adapter: DevhostAdapter, target: Target, ref: str) -> Target:
+    owner = Owner(target.owner.installation, SystemIds(SystemClock()).new("sbx"))
+    return Target(owner, adapter.create(replace(a_create_request(owner), from_snapshot=ref), 5.0).ref)
+
+
+def test_a_snapshot_keeps_files_links_modes_and_times_and_nothing_that_runs(
+    adapter: DevhostAdapter, target: Target, run_in: Run
+) -> None:
+    run_in("mkdir d; echo x > d/script; chmod 754 d/script; touch -d @1000000000 d/script; ln -s d/script link")
+    run_in("ln -s /no/such/place broken; mkfifo pipe")
+    taken = take(adapter, target)
+    assert (taken.state, taken.kind) == (SnapshotState.READY, SnapshotKind.DISK)
+    child = restore(adapter, target, taken.ref)
+    shown = adapter.exec(child, ExecRequest(command="stat -c '%a %Y' d/script; readlink link broken; ls"), MIB)
+    assert shown.stdout.split() == b"754 1000000000 d/script /no/such/place broken d link".split()
+    adapter.delete(child)
+
+
+def test_a_snapshot_is_not_changed_by_what_is_made_of_it(adapter: DevhostAdapter, target: Target, run_in: Run) -> None:
+    run_in("echo first > file")
+    taken = take(adapter, target)
+    run_in("echo second > file")
+    assert take(adapter, target) == taken
+    child = restore(adapter, target, taken.ref)
+    adapter.exec(child, ExecRequest(command="echo third > file"), MIB)
+    other = restore(adapter, target, taken.ref)
+    assert b"".join(adapter.file_read(other, "file").chunks) == b"first\n"
+    for made in (child, other):
+        adapter.delete(made)
+
+
+def test_a_snapshot_of_memory_is_refused(adapter: DevhostAdapter, target: Target) -> None:
+    with pytest.raises(UnsupportedOperation) as refused:
+        adapter.snapshot(target, SnapshotRequest(SnapshotKind.MEMORY, "op"), 5.0)
+    assert refused.value.details["reason"] == "memory_is_not_kept"
+
+
+def test_a_home_that_cannot_be_copied_fails_this_sandbox_only(
+    adapter: DevhostAdapter, target: Target, place: Path, monkeypatch: pytest.MonkeyPatch, run_in: Run
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError("no")
+
+    run_in("touch file")
+    monkeypatch.setattr("shutil.copy2", refuse)
+    with pytest.raises(SandboxFailed) as failed:
+        take(adapter, target)
+    assert failed.value.settled
+    assert list((place.parent / "snapshots").iterdir()) == []
+
+
+def test_a_snapshot_cut_off_is_no_snapshot_and_is_swept_with_it(
+    adapter: DevhostAdapter, target: Target, place: Path
+) -> None:
+    taken = take(adapter, target)
+    left = place.parent / "snapshots" / f".new-{taken.ref}-x"
+    (left / "home").mkdir(parents=True)
+    assert len(adapter.list(target.owner.installation)) == 1
+    adapter.snapshot_delete(target.owner, taken.ref)
+    assert list((place.parent / "snapshots").iterdir()) == []
+
+
+@pytest.mark.parametrize("ref", ["", "..", "../x", "snap-1", "sbx_01KDVDNA00TTTS2Q260NXWP02Z"])
+def test_a_ref_that_is_no_snapshot_is_not_found(adapter: DevhostAdapter, target: Target, ref: str) -> None:
+    with pytest.raises(NotFound):
+        adapter.snapshot_get(target.owner, ref)
+    with pytest.raises(NotFound):
+        restore(adapter, target, ref)
+    adapter.snapshot_delete(target.owner, ref)

@@ -18,7 +18,7 @@ from differently_adapters import jobs
 from differently_adapters.jobs import PART_BYTES, READ_BYTES_MAX, ShellJobs
 from differently_adapters.testing import HostShell
 from differently_core.contract import CommandResult, Owner, Target
-from differently_core.errors import BackendError, ExecUnconfirmed, InvalidState, ProviderUnavailable
+from differently_core.errors import BackendError, ExecUnconfirmed, InvalidState, NotFound, ProviderUnavailable
 from differently_core.model.exec import ExecRequest, Job, JobState
 from differently_core.runtime.clock import SystemClock
 
@@ -257,6 +257,7 @@ def test_a_number_given_to_another_process_does_not_pass_for_the_job(shell_jobs:
 
 def test_the_timeout_holds_without_the_supervisor(shell_jobs: ShellJobs, sandbox: Sandbox) -> None:
     shell_jobs.start(TARGET, "alone", ExecRequest(command="exec sleep 600", timeout_seconds=1))
+    until(lambda: (recorded(sandbox) / "child").exists())
     kill(sandbox, "supervisor")
     until(lambda: shell_jobs.status(TARGET, "alone").state is not JobState.RUNNING)
     assert shell_jobs.status(TARGET, "alone").state is JobState.TIMED_OUT
@@ -352,3 +353,46 @@ def test_without_setsid_the_first_process_is_still_ended_and_told(sandbox: Sandb
     until(lambda: plain.status(TARGET, "ends").exit_code == 3)
     assert plain.stop(TARGET, "long").state is JobState.STOPPED
     until(lambda: plain.status(TARGET, "slow").state is JobState.TIMED_OUT)
+
+
+def test_an_interrupt_is_heard_and_the_command_is_left_its_time(
+    shell_jobs: ShellJobs, sandbox: Sandbox, ended: Callable[[str], Job]
+) -> None:
+    command = (
+        "trap 'echo heard; until [ -e go ]; do sleep 0.02; done; exit 7' INT; touch up; while :; do sleep 0.02; done"
+    )
+    shell_jobs.start(TARGET, "polite", ExecRequest(command=command, timeout_seconds=600))
+    until(lambda: (sandbox.home / "up").exists())
+    assert shell_jobs.interrupt(TARGET, "polite").state is JobState.RUNNING
+    until(lambda: read_now(shell_jobs, "polite") == b"heard\n")
+    (sandbox.home / "go").touch()
+    job = ended("polite")
+    assert (job.state, job.exit_code) == (JobState.EXITED, 7)
+    assert shell_jobs.interrupt(TARGET, "polite") == job
+
+
+def test_an_interrupt_reaches_the_whole_group(
+    shell_jobs: ShellJobs, sandbox: Sandbox, ended: Callable[[str], Job]
+) -> None:
+    shell_jobs.start(TARGET, "group", ExecRequest(command="touch up; sleep 6543; echo never", timeout_seconds=600))
+    until(lambda: (sandbox.home / "up").exists())
+    shell_jobs.interrupt(TARGET, "group")
+    assert (ended("group").state, ended("group").exit_code) == (JobState.EXITED, 128 + signal.SIGINT)
+    until(lambda: not any("sleep 6543" in line for line in command_lines()))
+
+
+def test_an_interrupt_of_a_job_that_is_just_starting_is_not_lost(
+    shell_jobs: ShellJobs, ended: Callable[[str], Job]
+) -> None:
+    shell_jobs.start(TARGET, "early", ExecRequest(command="exec sleep 600", timeout_seconds=600))
+    shell_jobs.interrupt(TARGET, "early")
+    assert (ended("early").state, ended("early").exit_code) == (JobState.EXITED, 128 + signal.SIGINT)
+
+
+def test_a_job_that_is_not_there_cannot_be_interrupted(shell_jobs: ShellJobs) -> None:
+    with pytest.raises(NotFound):
+        shell_jobs.interrupt(TARGET, "nothing")
+
+
+def read_now(shell_jobs: ShellJobs, job: str) -> bytes:
+    return shell_jobs.output(TARGET, job, "stdout", 0, 100).data

@@ -21,7 +21,7 @@ from differently_core.errors import BackendError, DifferentlyError, ProviderUnav
 from differently_core.model import features
 
 from .backend import BackendUnderTest
-from .calls import ON_TARGET, on_pool
+from .calls import every_call
 from .fixtures import Make, SuiteFixtures
 
 CANARY = "canary-7d1f0c"
@@ -53,15 +53,16 @@ class DeclarationTests(SuiteFixtures):
         assert room.free_memory_mib >= room.largest_free_memory_mib >= 0
 
     def test_unsupported_operations_are_refused_before_any_io(
-        self, adapter: Adapter, backend: BackendUnderTest, owner: Owner
+        self, adapter: Adapter, backend: BackendUnderTest, owner: Owner, make: Make
     ) -> None:
         undeclared = {op: support for op, support in adapter.operations.items() if isinstance(support, Unsupported)}
         if not undeclared:
             pytest.skip(f"{adapter.kind} declares every operation supported")
+        calls = every_call(make(owner), "anything")
         backend.go_down()
         for operation, support in undeclared.items():
             with pytest.raises(UnsupportedOperation) as refused:
-                ON_TARGET[operation](adapter, Target(owner, "anything"))
+                calls[operation](adapter)
             told = refused.value.details
             assert (told["operation"], told["adapter"], told["reason"]) == (operation, self.kind, support.reason)
 
@@ -92,8 +93,7 @@ class DeclarationTests(SuiteFixtures):
         request = make(owner, {"SECRET": CANARY})
         assert CANARY not in repr(request)
         backend.go_down()
-        calls = [partial(call, adapter) for call in on_pool(request).values()]
-        calls += [partial(call, adapter, Target(owner, "missing")) for call in ON_TARGET.values()]
+        calls = [partial(call, adapter) for call in every_call(request, "missing").values()]
         told = "\n".join(_everything_told(error) for error in map(_error_of, calls) if error is not None)
         assert told
         for secret in (CANARY, *self.secrets):

@@ -15,7 +15,6 @@ from .adapter import (
     Files,
     Instances,
     Observations,
-    Registration,
 )
 from .operations import (
     BACKED_BY,
@@ -27,6 +26,13 @@ from .operations import (
     Operation,
     Supported,
     Unsupported,
+)
+from .registration import (
+    Need,
+    Registration,
+    Requirements,
+    Verification,
+    validate_registration,
 )
 from .validation import (
     ContractError,
@@ -100,6 +106,7 @@ __all__ = [
     "InstanceState",
     "Instances",
     "JobOutput",
+    "Need",
     "Observation",
     "Observations",
     "Operation",
@@ -108,6 +115,7 @@ __all__ = [
     "Progress",
     "Quiet",
     "Registration",
+    "Requirements",
     "SnapshotInfo",
     "SnapshotKind",
     "SnapshotRequest",
@@ -117,8 +125,10 @@ __all__ = [
     "Transition",
     "Transitioned",
     "Unsupported",
+    "Verification",
     "effective_features",
     "supports",
     "unsupported",
     "validate",
+    "validate_registration",
 ]

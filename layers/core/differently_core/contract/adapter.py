@@ -1,4 +1,4 @@
-"""The adapter itself, and what it is built from and registered with."""
+"""The adapter itself, and what it is built from."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar, Protocol, runtime_checkable
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel
 
 from ..model.exec import ExecRequest, FileInfo, Job, Stream
-from ..model.pool import Trust
 from ..runtime.clock import Clock
 from .operations import Declaration
 from .values import (
@@ -70,7 +69,8 @@ class Adapter(Protocol):
         """Make the instance, stamped with its owner; return it running, or pending when it will take longer.
 
         `InsufficientCapacity`: no room, nothing was made. `SandboxFailed`: this one failed. `InvalidRequest`: it can
-        never start. Any `BackendError` with `settled=False`: an instance may exist or may still appear.
+        never start. `NotFound`: its snapshot is gone or another installation's. Any `BackendError` with
+        `settled=False`: an instance may exist or may still appear.
         """
         ...
 
@@ -154,7 +154,12 @@ class Adapter(Protocol):
         """Give up a pause under way and thaw the same incarnation; `FAILED` when it is too late for that."""
         ...
 
-    def snapshot(self, target: Target, request: SnapshotRequest, deadline: float) -> SnapshotInfo: ...
+    def snapshot(self, target: Target, request: SnapshotRequest, deadline: float) -> SnapshotInfo:
+        """Capture it, and wait for the snapshot until the deadline; it outlives the instance.
+
+        `UnsupportedOperation`, before any I/O, for memory where the capabilities do not offer it.
+        """
+        ...
 
     def snapshot_get(self, owner: Owner, ref: str) -> SnapshotInfo:
         """`NotFound` for a snapshot that is gone, also where the backend says so in other words."""
@@ -177,7 +182,7 @@ class Adapter(Protocol):
         ...
 
     def observe_many(self, targets: Sequence[Target]) -> Observations:
-        """`get` for many, in the order asked, each with its own outcome."""
+        """`get` for many, in the order asked, each with its own outcome; raises when the backend answers nothing."""
         ...
 
     def discover(self) -> Catalog:
@@ -202,17 +207,3 @@ class AdapterContext:
     config: BaseModel
     clock: Clock
     credential: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-
-@dataclass(frozen=True)
-class Registration:
-    """One kind. `config` is its typed configuration; `trust` is None where the operator must declare it."""
-
-    kind: str
-    config: type[BaseModel]
-    trust: Trust | None
-    dev_only: bool
-    summary: str
-
-    def schema(self) -> dict[str, JsonValue]:
-        return self.config.model_json_schema()

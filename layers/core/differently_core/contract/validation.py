@@ -46,10 +46,14 @@ def supports(adapter: Adapter, operation: Operation) -> bool:
     return isinstance(adapter.operations[operation], Supported)
 
 
-def unsupported(adapter: Adapter, operation: Operation, pool: str) -> UnsupportedOperation:
-    """The error that an undeclared operation raises before any I/O."""
+def unsupported(adapter: Adapter, operation: Operation, pool: str, reason: str | None = None) -> UnsupportedOperation:
+    """The error that an undeclared operation raises before any I/O.
+
+    A declared operation gives a `reason` of its own for what it does not do, such as a snapshot of memory.
+    """
     support = adapter.operations[operation]
-    reason = support.reason if isinstance(support, Unsupported) else "unsupported"
+    if reason is None:
+        reason = support.reason if isinstance(support, Unsupported) else "unsupported"
     return UnsupportedOperation(
         f"Pool {pool} ({adapter.kind}) does not offer {operation}: {reason}.",
         operation=operation.value, pool=pool, adapter=adapter.kind, reason=reason,

@@ -58,7 +58,7 @@ class Instance:
     expires_at: datetime | None = None
     """When the backend ends it by itself; None when it does not."""
     idle: bool = False
-    """True when the backend itself put it to sleep and wakes it on use."""
+    """True when the backend itself put it to sleep and wakes it on use; `state` is then what the backend says."""
 
 
 @dataclass(frozen=True)

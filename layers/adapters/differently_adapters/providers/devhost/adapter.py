@@ -7,7 +7,8 @@ control plane's environment and open files. An absolute `cwd` is the host's; a r
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import ClassVar
 
 from differently_core import errors
@@ -16,10 +17,13 @@ from differently_core.contract import (
     AdapterContext,
     Capabilities,
     Capacity,
+    Catalog,
     CommandResult,
     CreateRequest,
     Declaration,
+    EgressRules,
     ExecEvent,
+    Exposure,
     FileContent,
     Files,
     Info,
@@ -27,8 +31,17 @@ from differently_core.contract import (
     Instances,
     InstanceState,
     JobOutput,
+    Observations,
     Operation,
+    Owner,
+    SnapshotInfo,
+    SnapshotKind,
+    SnapshotRequest,
     Target,
+    Transition,
+    Transitioned,
+    Unsupported,
+    unsupported,
 )
 from differently_core.model import features
 from differently_core.model.exec import ExecRequest, FileInfo, Job, Stream
@@ -38,19 +51,40 @@ from ...jobs import ShellJobs
 from ...processes import Command, EventStream, NotStarted, Running, run, start
 from . import files, tracking
 from .config import DevhostConfig
-from .directory import Root, SandboxDirectory, base_env
+from .directory import Meta, Root, SandboxDirectory, base_env
+from .snapshots import Snapshots
+
+FEATURES = frozenset(
+    {
+        features.EXEC, features.EXEC_STREAM, features.FILES, features.STOP_START, features.PERSISTENCE_DISK,
+        features.SNAPSHOTS_DISK, features.FORK, features.ISOLATION_NONE,
+    }
+)  # fmt: skip
 
 
 class DevhostAdapter:
     kind: ClassVar[str] = "devhost"
-    operations: ClassVar[Declaration] = dict.fromkeys(Operation, SUPPORTED)
+    operations: ClassVar[Declaration] = {
+        **dict.fromkeys(Operation, SUPPORTED),
+        Operation.RENEW: Unsupported("no_lease"),
+        Operation.PAUSE: Unsupported("memory_is_not_kept"),
+        Operation.RESUME: Unsupported("memory_is_not_kept"),
+        Operation.CALL_OFF: Unsupported("memory_is_not_kept"),
+        Operation.PORT_EXPOSE: Unsupported("ports_are_the_hosts"),
+        Operation.PORT_REVOKE: Unsupported("ports_are_the_hosts"),
+        Operation.EGRESS_SET: Unsupported("no_isolation"),
+        Operation.DISCOVER: Unsupported("nothing_to_choose_from"),
+        Operation.VERIFY_CREDENTIAL: Unsupported("no_credential"),
+    }
 
     def __init__(self, context: AdapterContext) -> None:
         if not isinstance(context.config, DevhostConfig):
             raise TypeError("a devhost adapter needs a DevhostConfig")
         self._clock = context.clock
+        self._pool = context.pool
         self._path = context.config.path
         self._root = Root(context.config.root, context.clock)
+        self._snapshots = Snapshots(self._root, context.clock)
         self._jobs = ShellJobs(self.exec, lambda target: str(self._root.at(target.owner).jobs))
 
     def info(self) -> Info:
@@ -60,9 +94,7 @@ class DevhostAdapter:
         )  # fmt: skip
 
     def capabilities(self) -> Capabilities:
-        return Capabilities(
-            features=frozenset({features.EXEC, features.EXEC_STREAM, features.FILES, features.ISOLATION_NONE})
-        )
+        return Capabilities(features=FEATURES)
 
     def capacity(self) -> Capacity:
         return Capacity(bounded=False)
@@ -71,29 +103,33 @@ class DevhostAdapter:
         self._root.check()
 
     def create(self, request: CreateRequest, deadline: float) -> Instance:
-        directory = self._root.create(request)
-        if directory.is_deleting():
-            raise errors.InvalidState(f"Sandbox {request.owner.sandbox} is being deleted.")
-        return self._instance(Target(request.owner), directory)
+        home = None
+        if request.from_snapshot is not None:
+            home = self._snapshots.home(request.owner.installation, request.from_snapshot)
+        directory = self._root.create(request, home)
+        directory.check_kept()
+        return self._found(Target(request.owner), directory)
 
     def get(self, target: Target) -> Instance:
-        return self._instance(target, self._root.find(target))
+        return self._found(target, self._root.find(target))
 
-    def _instance(self, target: Target, directory: SandboxDirectory) -> Instance:
+    def _found(self, target: Target, directory: SandboxDirectory) -> Instance:
         meta = directory.meta()
         if meta is None or meta.owner != target.owner:
             raise errors.NotFound(f"Sandbox {target.owner.sandbox} does not exist on this host.")
-        state = InstanceState.STOPPED if directory.is_deleting() else InstanceState.RUNNING
-        return Instance(ref=meta.sandbox, owner=meta.owner, state=state, prepared="meta.json")
+        return _instance(meta, directory)
 
     def list(self, installation: str) -> Instances:
-        return [
-            Instance(
-                ref=meta.sandbox, owner=meta.owner, prepared="meta.json",
-                state=InstanceState.STOPPED if directory.is_deleting() else InstanceState.RUNNING,
-            )
-            for meta, directory in self._root.all(installation)
-        ]  # fmt: skip
+        return [_instance(meta, directory) for meta, directory in self._root.all(installation)]
+
+    def observe_many(self, targets: Sequence[Target]) -> Observations:
+        observed: Observations = []
+        for target in targets:
+            try:
+                observed.append(self.get(target))
+            except errors.DifferentlyError as error:
+                observed.append(error)
+        return observed
 
     def delete(self, target: Target) -> None:
         directory = self._root.at(target.owner)
@@ -106,6 +142,17 @@ class DevhostAdapter:
             directory.forbid_commands()
         tracking.end_all(directory.processes, target.owner.sandbox, self._clock)
         self._root.remove(directory)
+
+    def stop(self, target: Target, deadline: float) -> Instance:
+        directory = self._root.find(target)
+        directory.stop()
+        tracking.end_all(directory.processes, target.owner.sandbox, self._clock)
+        return self._found(target, directory)
+
+    def start(self, target: Target, deadline: float) -> Instance:
+        directory = self._root.find(target)
+        directory.start()
+        return self._found(target, directory)
 
     def exec(self, target: Target, request: ExecRequest, output_bytes_max: int) -> CommandResult:
         directory, started = self._start(target, request)
@@ -154,24 +201,80 @@ class DevhostAdapter:
     def job_stop(self, target: Target, job: str) -> Job:
         return self._jobs.stop(target, job)
 
+    def job_interrupt(self, target: Target, job: str) -> Job:
+        return self._jobs.interrupt(target, job)
+
     def file_read(self, target: Target, path: str) -> FileContent:
-        return files.read(self._root.find(target).home, path)
+        return files.read(self._running(target).home, path)
 
     def file_write(self, target: Target, path: str, data: Iterable[bytes]) -> FileInfo:
-        directory = self._root.find(target)
+        directory = self._running(target)
         return files.write(directory.home, directory.parts, path, data, directory.starting)
 
     def file_list(self, target: Target, path: str) -> Files:
-        return files.listing(self._root.find(target).home, path)
+        return files.listing(self._running(target).home, path)
 
     def file_stat(self, target: Target, path: str) -> FileInfo:
-        return files.info(self._root.find(target).home, path)
+        return files.info(self._running(target).home, path)
 
     def file_delete(self, target: Target, path: str) -> None:
-        files.delete(self._root.find(target).home, path)
+        files.delete(self._running(target).home, path)
+
+    def _running(self, target: Target) -> SandboxDirectory:
+        directory = self._root.find(target)
+        directory.check_running()
+        return directory
+
+    def snapshot(self, target: Target, request: SnapshotRequest, deadline: float) -> SnapshotInfo:
+        if request.kind is SnapshotKind.MEMORY:
+            raise unsupported(self, Operation.SNAPSHOT, self._pool, "memory_is_not_kept")
+        return self._snapshots.take(target.owner, self._root.find(target), request)
+
+    def snapshot_get(self, owner: Owner, ref: str) -> SnapshotInfo:
+        return self._snapshots.get(owner, ref)
+
+    def snapshot_delete(self, owner: Owner, ref: str) -> None:
+        self._snapshots.delete(owner, ref)
+
+    # What a directory cannot do.
+
+    def renew(self, target: Target, until: datetime) -> datetime | None:
+        raise unsupported(self, Operation.RENEW, self._pool)
+
+    def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        raise unsupported(self, Operation.PAUSE, self._pool)
+
+    def resume(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        raise unsupported(self, Operation.RESUME, self._pool)
+
+    def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        raise unsupported(self, Operation.CALL_OFF, self._pool)
+
+    def port_expose(self, target: Target, port: int, seconds: int) -> Exposure:
+        raise unsupported(self, Operation.PORT_EXPOSE, self._pool)
+
+    def port_revoke(self, target: Target, port: int) -> None:
+        raise unsupported(self, Operation.PORT_REVOKE, self._pool)
+
+    def egress_set(self, target: Target, rules: EgressRules) -> None:
+        raise unsupported(self, Operation.EGRESS_SET, self._pool)
+
+    def discover(self) -> Catalog:
+        raise unsupported(self, Operation.DISCOVER, self._pool)
+
+    def verify_credential(self) -> None:
+        raise unsupported(self, Operation.VERIFY_CREDENTIAL, self._pool)
 
     def close(self) -> None:
         """Nothing is held: every call opens and closes what it needs."""
+
+
+def _instance(meta: Meta, directory: SandboxDirectory) -> Instance:
+    resting = directory.is_deleting() or directory.is_stopped()
+    return Instance(
+        ref=meta.sandbox, owner=meta.owner, state=InstanceState.STOPPED if resting else InstanceState.RUNNING,
+        prepared="meta.json", incarnation=directory.incarnation(),
+    )  # fmt: skip
 
 
 def _forget(directory: SandboxDirectory, started: Running | NotStarted) -> None:

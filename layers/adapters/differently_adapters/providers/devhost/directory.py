@@ -5,10 +5,13 @@
         env.json     the sandbox's environment, which may hold secrets (0600)
         lock         held shared while a command starts, exclusively while a delete forbids new ones
         deleting     present once a delete was begun
+        stopped      present while it is stopped
+        starts       one byte for each start after the first
         processes/   one file for each process group that was started
         jobs/        background jobs
         parts/       files that are still arriving
         tmp/  home/  what commands see as TMPDIR and HOME
+    root/<installation>/snapshots/   see `snapshots`
 
 A directory appears by one rename and disappears by one, so a crash leaves a whole sandbox or none.
 """
@@ -30,7 +33,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from differently_core.contract import CreateRequest, Owner, Target
-from differently_core.errors import InvalidRequest, InvalidState, NotFound, ProviderUnavailable
+from differently_core.errors import InvalidRequest, InvalidState, NotFound, ProviderUnavailable, SandboxFailed
 from differently_core.runtime.clock import Clock
 from differently_core.runtime.ids import is_id
 
@@ -100,17 +103,48 @@ class SandboxDirectory:
     def is_deleting(self) -> bool:
         return (self.path / "deleting").exists()
 
+    def is_stopped(self) -> bool:
+        return (self.path / "stopped").exists()
+
+    def incarnation(self) -> str:
+        """Another after each start: what ran before it is gone."""
+        try:
+            return str(1 + (self.path / "starts").stat().st_size)
+        except FileNotFoundError:
+            return "1"
+
+    def check_running(self) -> None:
+        self.check_kept()
+        if self.is_stopped():
+            raise InvalidState(f"Sandbox {self.path.name} is stopped.")
+
+    def check_kept(self) -> None:
+        if self.is_deleting():
+            raise InvalidState(f"Sandbox {self.path.name} is being deleted.")
+
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
-        """Inside, no delete can begin: a command that starts here is seen and ended by the delete that follows."""
+        """Inside, no stop or delete can begin: a command that starts here is seen and ended by the one that follows."""
         with self._locked(fcntl.LOCK_SH):
-            if self.is_deleting():
-                raise InvalidState(f"Sandbox {self.path.name} is being deleted.")
+            self.check_running()
             yield
 
     def forbid_commands(self) -> None:
         with self._locked(fcntl.LOCK_EX):
             (self.path / "deleting").touch(mode=0o600)
+
+    def stop(self) -> None:
+        with self._locked(fcntl.LOCK_EX):
+            self.check_kept()
+            (self.path / "stopped").touch(mode=0o600)
+
+    def start(self) -> None:
+        with self._locked(fcntl.LOCK_EX):
+            self.check_kept()
+            if self.is_stopped():
+                with (self.path / "starts").open("ab") as starts:
+                    starts.write(b".")
+                (self.path / "stopped").unlink()
 
     @contextlib.contextmanager
     def _locked(self, how: int) -> Iterator[None]:
@@ -143,11 +177,16 @@ class Root:
 
     def at(self, owner: Owner) -> SandboxDirectory:
         """Where the sandbox lies, if it does; raises `InvalidRequest` for names that are not ids."""
-        if not _SAFE_NAME.fullmatch(owner.installation):
-            raise InvalidRequest("The installation id is not valid.")
+        place = self.of(owner.installation)
         if not is_id("sbx", owner.sandbox):
             raise InvalidRequest("The sandbox id is not valid.")
-        return SandboxDirectory(self._path / owner.installation / owner.sandbox)
+        return SandboxDirectory(place / owner.sandbox)
+
+    def of(self, installation: str) -> Path:
+        """The directory of an installation; raises `InvalidRequest` for a name that is none."""
+        if not _SAFE_NAME.fullmatch(installation):
+            raise InvalidRequest("The installation id is not valid.")
+        return self._path / installation
 
     def find(self, target: Target) -> SandboxDirectory:
         """The target's directory; raises `NotFound` when it is missing or says it belongs to somebody else."""
@@ -164,14 +203,14 @@ class Root:
         if target.ref is not None and (target.ref != target.owner.sandbox or any(self._path.glob(f"*/{target.ref}"))):
             raise NotFound(f"Sandbox {target.owner.sandbox} does not exist on this host.")
 
-    def create(self, request: CreateRequest) -> SandboxDirectory:
-        """Make the directory, or return the one that is there already."""
+    def create(self, request: CreateRequest, home: Path | None = None) -> SandboxDirectory:
+        """Make the directory, with a copy of `home` if there is one, or return the one that is there already."""
         directory = self.at(request.owner)
         if directory.meta() is not None:
             return directory
         self.check()
         try:
-            self._make(directory, request)
+            self._make(directory, request, home)
         except OSError as error:
             if directory.meta() is None:
                 raise ProviderUnavailable(
@@ -179,14 +218,16 @@ class Root:
                 ) from None
         return directory
 
-    def _make(self, directory: SandboxDirectory, request: CreateRequest) -> None:
+    def _make(self, directory: SandboxDirectory, request: CreateRequest, home: Path | None) -> None:
         parent = directory.path.parent
         parent.mkdir(mode=0o700, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(prefix=f"{_NEW}{request.owner.sandbox}-", dir=parent))
         try:
             self._fill(SandboxDirectory(fresh), request)
+            if home is not None:
+                copy_tree(home, SandboxDirectory(fresh).home)
             fresh.rename(directory.path)  # fails when another create was first: a directory in use is not replaced
-        except OSError:
+        except BaseException:
             shutil.rmtree(fresh, ignore_errors=True)
             raise
 
@@ -198,25 +239,24 @@ class Root:
             project=request.project, template=request.template, labels=dict(request.labels),
             created_at=self._clock.now().isoformat(),
         )  # fmt: skip
-        _write_private(fresh.path / "env.json", json.dumps(dict(request.env)))
-        _write_private(fresh.path / "meta.json", meta.model_dump_json())
+        write_private(fresh.path / "env.json", json.dumps(dict(request.env)))
+        write_private(fresh.path / "meta.json", meta.model_dump_json())
 
     def all(self, installation: str) -> list[tuple[Meta, SandboxDirectory]]:
         """Every sandbox of the installation; a directory that says it is somebody else's is left out."""
-        if not _SAFE_NAME.fullmatch(installation):
-            raise InvalidRequest("The installation id is not valid.")
         found = []
         for name in self._names(installation):
-            directory = SandboxDirectory(self._path / installation / name)
+            directory = SandboxDirectory(self.of(installation) / name)
             meta = directory.meta() if is_id("sbx", name) else None
             if meta is not None and meta.owner == Owner(installation, name):
                 found.append((meta, directory))
         return found
 
     def _names(self, installation: str) -> list[str]:
+        place = self.of(installation)
         self.check()
         try:
-            return sorted(os.listdir(self._path / installation))
+            return sorted(os.listdir(place))
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -225,7 +265,7 @@ class Root:
     def remove(self, directory: SandboxDirectory) -> None:
         """Take the directory away in one step, then free what it held."""
         gone = directory.path.with_name(f"{_GONE}{directory.path.name}")
-        _remove_tree(gone)
+        remove_tree(gone)
         try:
             directory.path.rename(gone)
         except FileNotFoundError:  # another delete was first
@@ -238,11 +278,11 @@ class Root:
         """Remove what a crash during a create or a delete of this sandbox left behind."""
         name = directory.path.name
         for leftover in directory.path.parent.glob(f"{_NEW}{name}-*"):
-            _remove_tree(leftover)
-        _remove_tree(directory.path.with_name(f"{_GONE}{name}"))
+            remove_tree(leftover)
+        remove_tree(directory.path.with_name(f"{_GONE}{name}"))
 
 
-def _remove_tree(path: Path) -> None:
+def remove_tree(path: Path) -> None:
     try:
         _open_up(path)
         shutil.rmtree(path)
@@ -250,6 +290,30 @@ def _remove_tree(path: Path) -> None:
         return
     except (OSError, RecursionError) as error:
         raise ProviderUnavailable(f"The sandbox's directory could not be removed ({type(error).__name__}).") from None
+
+
+def copy_tree(source: Path, place: Path) -> None:
+    """Files, folders and links as they are; pipes and sockets are left out, and what is deleted meanwhile is gone."""
+    try:
+        shutil.copytree(
+            source, place, symlinks=True, dirs_exist_ok=True, ignore=_that_hold_nothing, copy_function=_copy_if_there
+        )  # fmt: skip
+    except (OSError, RecursionError) as error:  # the sandbox's own doing, such as a folder that nobody may read
+        raise SandboxFailed(f"The sandbox's home could not be copied ({type(error).__name__}).", settled=True) from None
+
+
+def _that_hold_nothing(folder: str, names: list[str]) -> list[str]:
+    kinds = {entry.name: entry for entry in os.scandir(folder)}
+    return [name for name in names if (entry := kinds.get(name)) is None or not _holds_something(entry)]
+
+
+def _holds_something(entry: os.DirEntry[str]) -> bool:
+    return entry.is_symlink() or entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)
+
+
+def _copy_if_there(source: str, place: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copy2(source, place, follow_symlinks=False)
 
 
 def _open_up(path: Path) -> None:
@@ -261,7 +325,7 @@ def _open_up(path: Path) -> None:
         folders += [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
 
 
-def _write_private(path: Path, text: str) -> None:
+def write_private(path: Path, text: str) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(text)

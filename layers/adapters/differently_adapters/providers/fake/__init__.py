@@ -2,45 +2,68 @@
 
 from __future__ import annotations
 
-from differently_core.contract import Registration
+from differently_core.contract import Need, Registration, Requirements, Verification
 
-from .adapter import FakeAdapter, FakeConfig
-from .backend import FakeBackend, FakeInstance
+from .adapter import FakeAdapter
+from .backend import FakeBackend
+from .config import FakeConfig
 from .faults import (
+    Broken,
     Call,
     Duplicate,
     Fail,
     Fault,
+    Ignored,
+    IgnoreFilter,
     Late,
     Linger,
     LoseAnswer,
     LoseCall,
+    LosePage,
+    OverlapPages,
+    Partly,
     Pending,
     Plan,
     Refuse,
+    RepeatCursor,
+    Revert,
     Slow,
+    TooLate,
     Unlisted,
     Vanish,
 )
+from .instances import FakeFile, FakeInstance, FakeJob, FakeSnapshot
 
 __all__ = [
     "REGISTRATION",
+    "Broken",
     "Call",
     "Duplicate",
     "Fail",
     "FakeAdapter",
     "FakeBackend",
     "FakeConfig",
+    "FakeFile",
     "FakeInstance",
+    "FakeJob",
+    "FakeSnapshot",
     "Fault",
+    "IgnoreFilter",
+    "Ignored",
     "Late",
     "Linger",
     "LoseAnswer",
     "LoseCall",
+    "LosePage",
+    "OverlapPages",
+    "Partly",
     "Pending",
     "Plan",
     "Refuse",
+    "RepeatCursor",
+    "Revert",
     "Slow",
+    "TooLate",
     "Unlisted",
     "Vanish",
 ]
@@ -51,4 +74,7 @@ REGISTRATION = Registration(
     trust=None,
     dev_only=True,
     summary="A backend in memory with planned faults. Runs nothing; simulation and tests only.",
+    requirements=Requirements(credential=Need.OPTIONAL, credential_fields=("token",)),
+    verification=Verification.FAKE,
+    limits=("Nothing runs: a command writes its own text.",),
 )

@@ -4,23 +4,24 @@ real one.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, ClassVar, TypeVar
-
-from pydantic import BaseModel, ConfigDict, Field
+from datetime import datetime
+from typing import ClassVar, Self
 
 from differently_core.contract import (
     SUPPORTED,
     AdapterContext,
     Capabilities,
     Capacity,
+    Catalog,
     CommandResult,
     CreateRequest,
     Declaration,
+    EgressRules,
     ExecEvent,
     Exit,
+    Exposure,
     FileContent,
     Files,
     Info,
@@ -28,75 +29,39 @@ from differently_core.contract import (
     Instances,
     InstanceState,
     JobOutput,
+    Observations,
     Operation,
     Output,
+    Owner,
     Quiet,
+    SnapshotInfo,
+    SnapshotKind,
+    SnapshotRequest,
     Target,
+    Transition,
+    Transitioned,
+    unsupported,
 )
 from differently_core.errors import (
-    BackendError,
-    ExecUnconfirmed,
+    DifferentlyError,
+    InvalidRequest,
     InvalidState,
-    NotFound,
     ProviderUnavailable,
     SandboxFailed,
 )
+from differently_core.model import features
 from differently_core.model.exec import EXIT_TIMEOUT, ExecRequest, FileInfo, Job, Stream
 from differently_core.model.resources import Size
 from differently_core.runtime.clock import Clock
 
 from ...output import keep
-from . import files, jobs
-from .backend import FakeBackend, FakeInstance
-from .faults import (
-    Duplicate,
-    Fail,
-    Fault,
-    Late,
-    Linger,
-    LoseAnswer,
-    LoseCall,
-    Pending,
-    Refuse,
-    Slow,
-    Unlisted,
-    Vanish,
-)
-
-CALL_SECONDS_MAX = 30.0
-"""How long a call waits for an answer when its caller gave no deadline."""
-COMMANDS = frozenset({Operation.EXEC, Operation.EXEC_STREAM})
-T = TypeVar("T")
-
-
-class FakeConfig(BaseModel):
-    """`backend` names the backend that adapters of one process share; by default each pool has its own."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    backend: Annotated[str, Field(min_length=1, max_length=64)] | None = None
-    idempotent_create: bool = True
-    settles_seconds: Annotated[float, Field(ge=0, le=3600)] = 60.0
-    sandboxes: Annotated[int, Field(ge=0)] | None = None
-    """Room for so many sandboxes; unbounded when absent."""
-
-
-_shared: dict[tuple[str, str], FakeBackend] = {}
-_shared_lock = threading.Lock()
-
-
-def _shared_backend(context: AdapterContext, config: FakeConfig) -> FakeBackend:
-    key = (context.installation, config.backend or f"pool {context.pool}")
-    with _shared_lock:
-        if key not in _shared:
-            room = None
-            if config.sandboxes is not None:
-                room = Size.unlimited().model_copy(update={"sandboxes": config.sandboxes})
-            _shared[key] = FakeBackend(
-                context.clock, idempotent_create=config.idempotent_create,
-                settles_seconds=config.settles_seconds, room=room,
-            )  # fmt: skip
-        return _shared[key]
+from . import files, jobs, moves, network, snapshots
+from .backend import FakeBackend
+from .calls import CALL_SECONDS_MAX, Calls, lost
+from .config import FakeConfig, shared_backend
+from .faults import Duplicate, Fail, Fault, Late, Linger, LoseAnswer, Partly, Pending, Slow, Unlisted
+from .instances import FakeInstance, FakeSnapshot
+from .ownership import all_of, find, in_use, seen
 
 
 class FakeAdapter:
@@ -106,16 +71,32 @@ class FakeAdapter:
     def __init__(self, context: AdapterContext, backend: FakeBackend | None = None) -> None:
         if not isinstance(context.config, FakeConfig):
             raise TypeError("a fake adapter needs a FakeConfig")
-        self.backend = backend or _shared_backend(context, context.config)
+        self.backend = backend or shared_backend(context, context.config)
+        self._pool = context.pool
+        calls = Calls(self.backend, context.credential.get("token", ""))
+        self._call, self._arrive = calls.make, calls.arrive
 
     @classmethod
-    def over(cls, backend: FakeBackend, *, pool: str = "fake", installation: str = "inst_fake") -> FakeAdapter:
+    def over(
+        cls,
+        backend: FakeBackend,
+        *,
+        pool: str = "fake",
+        installation: str = "inst_fake",
+        credential: Mapping[str, str] | None = None,
+    ) -> Self:
         """A client of `backend`, without the registry."""
-        return cls(AdapterContext(pool, installation, FakeConfig(), backend.clock), backend)
+        return cls(AdapterContext(pool, installation, FakeConfig(), backend.clock, dict(credential or {})), backend)
 
     @property
     def _clock(self) -> Clock:
         return self.backend.clock
+
+    def _in_use(self, target: Target) -> FakeInstance:
+        return in_use(self.backend, target)
+
+    def _seen(self, instance: FakeInstance) -> Instance:
+        return seen(self.backend, instance)
 
     # The pool.
 
@@ -135,6 +116,12 @@ class FakeAdapter:
     def health(self) -> None:
         self._call(Operation.HEALTH, None, lambda _: None)
 
+    def discover(self) -> Catalog:
+        return self._call(Operation.DISCOVER, None, lambda _: self.backend.catalog)
+
+    def verify_credential(self) -> None:
+        self._call(Operation.VERIFY_CREDENTIAL, None, lambda _: None)
+
     # Lifecycle.
 
     def create(self, request: CreateRequest, deadline: float) -> Instance:
@@ -142,13 +129,14 @@ class FakeAdapter:
         return self._call(Operation.CREATE, target, lambda fault: self._create(request, fault, deadline), deadline)
 
     def _create(self, request: CreateRequest, fault: Fault | None, deadline: float) -> Instance:
+        source = self._source(request)
         if isinstance(fault, Late):
             self.backend.create_late(request, fault.seconds)
-            raise _lost(Operation.CREATE)
+            raise lost(Operation.CREATE)
         if isinstance(fault, Slow) and fault.seconds > deadline:
             self._clock.sleep(deadline)
             self.backend.create_late(request, fault.seconds - deadline)
-            raise _lost(Operation.CREATE)
+            raise lost(Operation.CREATE)
         if isinstance(fault, Fail) and not fault.leaves:
             raise SandboxFailed("The instance failed to start and was removed.", settled=True)
         with self.backend.lock:
@@ -156,7 +144,14 @@ class FakeAdapter:
             if made.deleting:
                 raise InvalidState("The sandbox's instance is being deleted.")
             self._afflict(made, request, fault)
+        if source is not None and source.broken:
+            raise SandboxFailed("The instance could not be restored from the snapshot.")
         return self._seen(made)
+
+    def _source(self, request: CreateRequest) -> FakeSnapshot | None:
+        if request.from_snapshot is None:
+            return None
+        return snapshots.source(self.backend, request.owner.installation, request.from_snapshot)
 
     def _afflict(self, made: FakeInstance, request: CreateRequest, fault: Fault | None) -> None:
         now = self._clock.monotonic()
@@ -174,26 +169,43 @@ class FakeAdapter:
                 pass
 
     def get(self, target: Target) -> Instance:
-        return self._call(Operation.GET, target, lambda _: self._seen(self._find(target)))
+        return self._call(Operation.GET, target, lambda _: self._seen(find(self.backend, target)))
 
     def list(self, installation: str) -> Instances:
-        return self._call(Operation.LIST, None, lambda _: self._list(installation))
+        return self._call(Operation.LIST, None, lambda fault: self._list(installation, fault))
 
-    def _list(self, installation: str) -> Instances:
-        now = self._clock.monotonic()
-        everything = self.backend.instances()
-        return [
-            self._seen(instance)
-            for instance in everything
-            if instance.owner.installation == installation and instance.listed_at <= now
-        ]
+    def _list(self, installation: str, fault: Fault | None) -> Instances:
+        """Page by page, and whole or not at all. The filter is the backend's, so what it lets through is checked."""
+        found: dict[str, Instance] = {}
+        cursor, passed = "", set[str]()
+        while True:
+            page, cursor = self.backend.page(installation, cursor, fault)
+            found |= {entry.ref: self._seen(entry) for entry in page if entry.owner.installation == installation}
+            if not cursor:
+                return list(found.values())
+            if cursor in passed:
+                raise ProviderUnavailable("The backend's list leads in a circle.")
+            passed.add(cursor)
+
+    def observe_many(self, targets: Sequence[Target]) -> Observations:
+        return self._call(
+            Operation.OBSERVE_MANY, None, lambda fault: [self._observed(target, fault) for target in targets]
+        )
+
+    def _observed(self, target: Target, fault: Fault | None) -> Instance | DifferentlyError:
+        if isinstance(fault, Partly) and target.owner.sandbox in fault.errors:
+            return fault.errors[target.owner.sandbox]
+        try:
+            return self._seen(find(self.backend, target))
+        except DifferentlyError as error:
+            return error
 
     def delete(self, target: Target) -> None:
         self._call(Operation.DELETE, target, lambda fault: self._delete(target, fault))
 
     def _delete(self, target: Target, fault: Fault | None) -> None:
         with self.backend.lock:
-            for instance in self._all_of(target):
+            for instance in all_of(self.backend, target):
                 match fault:
                     case Linger(seconds, conflict):
                         self.backend.delete(instance, seconds, conflict=conflict)
@@ -202,44 +214,83 @@ class FakeAdapter:
                     case _:
                         self.backend.delete(instance)
         if isinstance(fault, Late):
-            raise _lost(Operation.DELETE)
+            raise lost(Operation.DELETE)
 
-    def _all_of(self, target: Target) -> _FakeInstances:
-        """What a delete means: one instance by its ref, else everything that carries the owner."""
-        if target.ref is None:
-            return self.backend.owned(target.owner)
-        found = self.backend.find(target.ref)
-        if found is None:
-            return []
-        if found.owner != target.owner:
-            raise _missing(target)
-        return [found]
+    def renew(self, target: Target, until: datetime) -> datetime | None:
+        if until <= self._clock.now():
+            raise InvalidRequest("An instance can only be renewed into the future.", field="until")
+        return self._call(
+            Operation.RENEW, target, lambda _: self.backend.renew(find(self.backend, target), until)
+        )  # fmt: skip
 
-    def _find(self, target: Target) -> FakeInstance:
-        """The instance, checked on itself; without a ref the oldest that lists show, a living one before a
-        leaving one.
-        """
-        if target.ref is not None:
-            found = self.backend.find(target.ref)
-            if found is None or found.owner != target.owner:
-                raise _missing(target)
-            return found
-        now = self._clock.monotonic()
-        listed = [instance for instance in self.backend.owned(target.owner) if instance.listed_at <= now]
-        if not listed:
-            raise _missing(target)
-        return min(listed, key=lambda instance: instance.deleting)
+    # States.
 
-    def _running(self, target: Target) -> FakeInstance:
-        found = self._find(target)
-        state = found.state_at(self._clock.monotonic())
-        if state is not InstanceState.RUNNING:
-            raise InvalidState(f"The instance is {state}.")
-        return found
+    def stop(self, target: Target, deadline: float) -> Instance:
+        return self._rest_or_rise(Operation.STOP, target, deadline)
 
-    def _seen(self, instance: FakeInstance) -> Instance:
-        state = instance.state_at(self._clock.monotonic())
-        return Instance(instance.ref, instance.owner, state, prepared="labels")
+    def start(self, target: Target, deadline: float) -> Instance:
+        return self._rest_or_rise(Operation.START, target, deadline)
+
+    def _rest_or_rise(self, operation: Operation, target: Target, deadline: float) -> Instance:
+        return self._call(
+            operation, target,
+            lambda fault: self._seen(moves.rest_or_rise(self.backend, target, operation, fault, deadline)), deadline,
+        )  # fmt: skip
+
+    def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        return self._pause_or_resume(Operation.PAUSE, target, transition, deadline)
+
+    def resume(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        return self._pause_or_resume(Operation.RESUME, target, transition, deadline)
+
+    def _pause_or_resume(
+        self, operation: Operation, target: Target, transition: Transition, deadline: float
+    ) -> Transitioned:
+        return self._call(
+            operation, target,
+            lambda fault: moves.pause_or_resume(self.backend, target, operation, transition, fault, deadline), deadline,
+        )  # fmt: skip
+
+    def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        return self._call(
+            Operation.CALL_OFF, target,
+            lambda fault: moves.call_off(self.backend, target, transition, fault), deadline,
+        )  # fmt: skip
+
+    # Snapshots.
+
+    def snapshot(self, target: Target, request: SnapshotRequest, deadline: float) -> SnapshotInfo:
+        if request.kind is SnapshotKind.MEMORY and features.SNAPSHOTS_MEMORY not in self.backend.capabilities.features:
+            raise unsupported(self, Operation.SNAPSHOT, self._pool, "memory_is_not_kept")
+        return self._call(
+            Operation.SNAPSHOT, target,
+            lambda fault: snapshots.take(self.backend, target, request, fault, deadline), deadline,
+        )  # fmt: skip
+
+    def snapshot_get(self, owner: Owner, ref: str) -> SnapshotInfo:
+        return self._call(Operation.SNAPSHOT_GET, Target(owner), lambda _: snapshots.get(self.backend, owner, ref))
+
+    def snapshot_delete(self, owner: Owner, ref: str) -> None:
+        self._call(Operation.SNAPSHOT_DELETE, Target(owner), lambda _: snapshots.delete(self.backend, owner, ref))
+
+    # Network.
+
+    def port_expose(self, target: Target, port: int, seconds: int) -> Exposure:
+        network.check_port(port)
+        return self._call(
+            Operation.PORT_EXPOSE, target,
+            lambda fault: network.expose(self.backend, self._in_use(target), port, seconds, fault),
+        )  # fmt: skip
+
+    def port_revoke(self, target: Target, port: int) -> None:
+        self._call(Operation.PORT_REVOKE, target, lambda _: find(self.backend, target).ports.pop(port, None))
+
+    def egress_set(self, target: Target, rules: EgressRules) -> None:
+        network.check_rules(rules)
+        self._call(
+            Operation.EGRESS_SET, target,
+            lambda fault: network.set_egress(find(self.backend, target), rules, fault),
+        )  # fmt: skip
 
     # Commands.
 
@@ -247,7 +298,7 @@ class FakeAdapter:
         return self._call(
             Operation.EXEC,
             target,
-            lambda _: _bounded(self._execute(self._running(target), request), output_bytes_max),
+            lambda _: _bounded(self._execute(self._in_use(target), request), output_bytes_max),
         )
 
     def _execute(self, instance: FakeInstance, request: ExecRequest) -> CommandResult:
@@ -255,11 +306,12 @@ class FakeAdapter:
         seconds = min(result.duration_ms / 1000, request.timeout_seconds)
         if seconds:
             self._clock.sleep(seconds)
+            instance.used_at = self._clock.monotonic()
         return _within_timeout(result, request)
 
     def exec_stream(self, target: Target, request: ExecRequest, quiet_seconds: float) -> Iterator[ExecEvent]:
         fault = self._arrive(Operation.EXEC_STREAM, target, CALL_SECONDS_MAX)
-        instance = self._running(target)
+        instance = self._in_use(target)
         if self.backend.stream_function is None:
             events = self._replayed(
                 _within_timeout(self.backend.exec_function(instance, request), request), quiet_seconds
@@ -284,94 +336,52 @@ class FakeAdapter:
         return self._call(
             Operation.JOB_START,
             target,
-            lambda _: jobs.start(self.backend, self._running(target), job, request),
+            lambda _: jobs.start(self.backend, self._in_use(target), job, request),
         )
 
     def job_status(self, target: Target, job: str) -> Job:
-        return self._call(Operation.JOB_STATUS, target, lambda _: jobs.status(self.backend, self._running(target), job))
+        return self._call(Operation.JOB_STATUS, target, lambda _: jobs.status(self.backend, self._in_use(target), job))
 
     def job_output(self, target: Target, job: str, stream: Stream, offset: int, limit: int) -> JobOutput:
         return self._call(
             Operation.JOB_OUTPUT, target,
-            lambda _: jobs.output(self.backend, self._running(target), job, stream, offset, limit),
+            lambda _: jobs.output(self.backend, self._in_use(target), job, stream, offset, limit),
         )  # fmt: skip
 
     def job_stop(self, target: Target, job: str) -> Job:
-        return self._call(Operation.JOB_STOP, target, lambda _: jobs.stop(self.backend, self._running(target), job))
+        return self._call(Operation.JOB_STOP, target, lambda _: jobs.stop(self.backend, self._in_use(target), job))
+
+    def job_interrupt(self, target: Target, job: str) -> Job:
+        return self._call(
+            Operation.JOB_INTERRUPT, target, lambda _: jobs.interrupt(self.backend, self._in_use(target), job)
+        )
 
     # Files.
 
     def file_read(self, target: Target, path: str) -> FileContent:
-        return self._call(Operation.FILE_READ, target, lambda _: files.read(self._running(target), path))
+        return self._call(Operation.FILE_READ, target, lambda _: files.read(self._in_use(target), path))
 
     def file_write(self, target: Target, path: str, data: Iterable[bytes]) -> FileInfo:
         now = self._clock.now()
-        return self._call(Operation.FILE_WRITE, target, lambda _: files.write(self._running(target), path, data, now))
+        return self._call(Operation.FILE_WRITE, target, lambda _: files.write(self._in_use(target), path, data, now))
 
     def file_list(self, target: Target, path: str) -> Files:
-        return self._call(Operation.FILE_LIST, target, lambda _: files.listing(self._running(target), path))
+        return self._call(Operation.FILE_LIST, target, lambda _: files.listing(self._in_use(target), path))
 
     def file_stat(self, target: Target, path: str) -> FileInfo:
-        return self._call(Operation.FILE_STAT, target, lambda _: files.info(self._running(target), path))
+        return self._call(Operation.FILE_STAT, target, lambda _: files.info(self._in_use(target), path))
 
     def file_delete(self, target: Target, path: str) -> None:
-        self._call(Operation.FILE_DELETE, target, lambda _: files.delete(self._running(target), path))
+        self._call(Operation.FILE_DELETE, target, lambda _: files.delete(self._in_use(target), path))
 
     def close(self) -> None:
         """The backend goes on without this client."""
-
-    # One call.
-
-    def _call(
-        self,
-        operation: Operation,
-        target: Target | None,
-        act: Callable[[Fault | None], T],
-        deadline: float = CALL_SECONDS_MAX,
-    ) -> T:
-        fault = self._arrive(operation, target, deadline)
-        result = act(fault)
-        if isinstance(fault, (LoseAnswer, Slow)):
-            self._clock.sleep(min(fault.seconds, deadline))
-            if isinstance(fault, LoseAnswer) or fault.seconds > deadline:
-                raise _lost(operation)
-        return result
-
-    def _arrive(self, operation: Operation, target: Target | None, deadline: float) -> Fault | None:
-        fault = self.backend.arrive(operation, target.owner if target else None)
-        if self.backend.latency_seconds:
-            self._clock.sleep(self.backend.latency_seconds)
-        match fault:
-            case Refuse(error):
-                raise error
-            case LoseCall(seconds):
-                self._clock.sleep(min(seconds, deadline))
-                raise _lost(operation)
-            case Vanish() if target is not None:
-                for instance in self._all_of(target):
-                    self.backend.vanish(instance.ref)
-            case _:
-                pass
-        return fault
-
-
-_FakeInstances = list[FakeInstance]
-
-
-def _missing(target: Target) -> NotFound:
-    return NotFound(f"Sandbox {target.owner.sandbox} has no such instance.")
-
-
-def _lost(operation: Operation) -> BackendError:
-    if operation in COMMANDS:
-        return ExecUnconfirmed("The backend did not tell how the command ended.")
-    return ProviderUnavailable(f"The backend did not answer {operation}.")
 
 
 def _without_end(events: Iterator[ExecEvent]) -> Iterator[ExecEvent]:
     for event in events:
         if isinstance(event, Exit):
-            raise _lost(Operation.EXEC_STREAM)
+            raise lost(Operation.EXEC_STREAM)
         yield event
 
 

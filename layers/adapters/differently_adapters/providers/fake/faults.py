@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from differently_core.contract import Operation, Owner
@@ -36,14 +36,20 @@ class LoseCall:
 
 @dataclass(frozen=True)
 class Late:
-    """A create or delete fails without an answer and takes effect `seconds` later, within the settling time."""
+    """The call fails without an answer and takes effect `seconds` later; a create or delete within the settling time.
+
+    For create, delete, stop, start, pause, resume and snapshot.
+    """
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Slow:
-    """The call takes `seconds` longer. Past its deadline the caller gives up, and the effect comes all the same."""
+    """The call takes `seconds` longer. Past its deadline the caller gives up, and the effect comes all the same.
+
+    A pause, resume or snapshot is told to be under way then; `inf` ends when the backend heals.
+    """
 
     seconds: float
 
@@ -90,7 +96,64 @@ class Vanish:
     """The instance disappears just before the call arrives."""
 
 
-Fault = Refuse | LoseAnswer | LoseCall | Late | Slow | Pending | Unlisted | Fail | Duplicate | Linger | Vanish
+@dataclass(frozen=True)
+class Revert:
+    """A stop, start, pause or resume is accepted, fails half way, and `seconds` later all is as it was.
+
+    A snapshot is then a failed one.
+    """
+
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Ignored:
+    """The call is accepted and nothing ever comes of it: stop, start, pause, resume, egress rules, a port."""
+
+
+@dataclass(frozen=True)
+class TooLate:
+    """A pause cannot be called off any more and goes on."""
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A snapshot is told to be ready, and no instance can be made of it."""
+
+
+@dataclass(frozen=True)
+class Partly:
+    """A batch observation tells these errors, by sandbox, and the truth of the others."""
+
+    errors: Mapping[str, DifferentlyError]
+
+
+@dataclass(frozen=True)
+class LosePage:
+    """A list's page never comes; they count from 1."""
+
+    number: int = 2
+
+
+@dataclass(frozen=True)
+class RepeatCursor:
+    """A list leads from its second page back to it, again and again."""
+
+
+@dataclass(frozen=True)
+class OverlapPages:
+    """A list shows the last entry of each page again on the next one."""
+
+
+@dataclass(frozen=True)
+class IgnoreFilter:
+    """A list holds everybody's instances."""
+
+
+Fault = (
+    Refuse | LoseAnswer | LoseCall | Late | Slow | Pending | Unlisted | Fail | Duplicate | Linger | Vanish
+    | Revert | Ignored | TooLate | Broken | Partly | LosePage | RepeatCursor | OverlapPages | IgnoreFilter
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from differently_core.contract import FileContent, Files
 from differently_core.errors import InvalidRequest, NotFound, PayloadTooLarge
 from differently_core.model.exec import FILE_BYTES_MAX, FileInfo
 
-from .backend import FakeFile, FakeInstance
+from .instances import FakeFile, FakeInstance
 
 NAME_BYTES_MAX = 255
 ROOT = ""

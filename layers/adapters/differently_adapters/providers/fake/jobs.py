@@ -8,10 +8,13 @@ from differently_core.contract import JobOutput
 from differently_core.errors import InvalidRequest, InvalidState, NotFound
 from differently_core.model.exec import EXIT_TIMEOUT, JOB_ID_PATTERN, ExecRequest, Job, JobState, Stream
 
-from .backend import FakeBackend, FakeInstance, FakeJob
+from .backend import FakeBackend
+from .instances import FakeInstance, FakeJob
 
 EXIT_STOPPED = 143
 """128 + SIGTERM, as a shell reports it."""
+EXIT_INTERRUPTED = 130
+"""128 + SIGINT."""
 
 
 def start(backend: FakeBackend, instance: FakeInstance, job: str, request: ExecRequest) -> Job:
@@ -61,6 +64,28 @@ def stop(backend: FakeBackend, instance: FakeInstance, job: str) -> Job:
     return status(backend, instance, job)
 
 
+def interrupt(backend: FakeBackend, instance: FakeInstance, job: str) -> Job:
+    found = _find(instance, job)
+    now = backend.clock.monotonic()
+    if _ending(found, now)[0] is JobState.RUNNING and not found.ignores_interrupt:
+        found.interrupted = now
+    return status(backend, instance, job)
+
+
+def end_all(backend: FakeBackend, instance: FakeInstance) -> None:
+    """Their processes are gone, and nobody wrote down how they ended."""
+    now = backend.clock.monotonic()
+    for job in instance.jobs.values():
+        job.lost = job.lost or _ending(job, now)[0] is JobState.RUNNING
+
+
+def hold(instance: FakeInstance, since: float, until: float) -> None:
+    """The instance stood still meanwhile, and so did they."""
+    for job in instance.jobs.values():
+        if job.ends > since:
+            job.ends += until - since
+
+
 def _find(instance: FakeInstance, job: str) -> FakeJob:
     found = instance.jobs.get(job)
     if found is None:
@@ -73,6 +98,8 @@ def _ending(job: FakeJob, now: float) -> tuple[JobState, int | None]:
         return JobState.LOST, None
     if job.stopped <= now:
         return JobState.STOPPED, EXIT_STOPPED
+    if job.interrupted <= now:
+        return JobState.EXITED, EXIT_INTERRUPTED
     if now < job.ends:
         return JobState.RUNNING, None
     if job.timed_out:
