@@ -84,7 +84,6 @@ _ONLY_KUBERNETES: Final = (Operation.STOP, Operation.START)
 _ONLY_DOCKER: Final = (Operation.PAUSE, Operation.RESUME)
 _NEVER: Final[Declaration] = {
     Operation.CALL_OFF: Unsupported("pause_is_immediate"),
-    Operation.JOB_INTERRUPT: Unsupported("no_job_interrupt"),
     Operation.PORT_REVOKE: Unsupported("addresses_expire"),
     Operation.EGRESS_SET: Unsupported("no_egress_control"),
 }
@@ -113,7 +112,7 @@ class OpenSandboxAdapter:
         self._config = context.config
         self._pool = context.pool
         self._clock = context.clock
-        api_key = context.credential.get("apiKey", "")
+        api_key = context.credential.get("api_key", "")
         self._transport = Transport(context.clock, [api_key])
         self._api = Lifecycle(self._transport, self._config, api_key, context.clock)
         self._places: OrderedDict[str, Place] = OrderedDict()
@@ -198,6 +197,8 @@ class OpenSandboxAdapter:
     def create(self, request: CreateRequest, deadline: float) -> Instance:
         ends = self._clock.monotonic() + deadline
         found = self._living(self._api.owned(request.owner))
+        if found is None and request.from_snapshot is not None:
+            snapshots.check(self._api.snapshot_get(request.from_snapshot), request.owner.installation)
         ref = found.id if found is not None else self._make(request, ends)
         return self._ready(request, ref, ends)
 
@@ -298,7 +299,11 @@ class OpenSandboxAdapter:
         return [self._observed(seen) for seen in self._api.of_installation(installation)]
 
     def observe_many(self, targets: Sequence[Target]) -> Observations:
-        return [self._observation(target) for target in targets]
+        seen = [self._observation(target) for target in targets]
+        silent = [told for told in seen if isinstance(told, ProviderUnavailable)]
+        if seen and len(silent) == len(seen):
+            raise silent[0]
+        return seen
 
     def _observation(self, target: Target) -> Observation:
         try:
@@ -355,7 +360,7 @@ class OpenSandboxAdapter:
         return self._jobs(target).stop(target, job)
 
     def job_interrupt(self, target: Target, job: str) -> Job:
-        self._refuse(Operation.JOB_INTERRUPT)
+        return self._jobs(target).interrupt(target, job)
 
     def file_read(self, target: Target, path: str) -> FileContent:
         return Files(self._reach(target)).read(path)
@@ -494,10 +499,7 @@ class OpenSandboxAdapter:
 
     def snapshot(self, target: Target, request: SnapshotRequest, deadline: float) -> SnapshotInfo:
         if request.kind is SnapshotKind.MEMORY and features.SNAPSHOTS_MEMORY not in self._config.features:
-            raise UnsupportedOperation(
-                "This pool's snapshots keep the disk only.", operation=Operation.SNAPSHOT.value, pool=self._pool,
-                adapter=self.kind, reason="no_memory_snapshots",
-            )  # fmt: skip
+            raise unsupported(self, Operation.SNAPSHOT, self._pool, "no_memory_snapshots")
         return snapshots.take(self._api, self._clock, self._find(target), target.owner, request, deadline)
 
     def snapshot_get(self, owner: Owner, ref: str) -> SnapshotInfo:

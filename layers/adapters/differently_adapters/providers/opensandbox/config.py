@@ -34,7 +34,7 @@ class LineEndings(StrEnum):
 
 
 class OpenSandboxConfig(BaseModel):
-    """`apiUrl` is the lifecycle server, with or without `/v1`. The credential's `apiKey` is its API key."""
+    """`apiUrl` is the lifecycle server, with or without `/v1`. The credential's `api_key` is its API key."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=camel, populate_by_name=True)
 

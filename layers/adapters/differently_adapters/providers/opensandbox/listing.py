@@ -65,4 +65,4 @@ def _read_pass(read_page: ReadPage) -> _Pass:
 
 def _adds_only_newer(known: dict[str, SandboxRead], latest: _Pass) -> bool:
     newest = max(item.created_at for item in known.values())
-    return all(item.created_at > newest for item in latest.found.values() if item.id not in known)
+    return all(item.created_at >= newest for item in latest.found.values() if item.id not in known)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from differently_core.contract import Owner, SnapshotInfo, SnapshotKind, SnapshotRequest, SnapshotState
-from differently_core.errors import BackendError, NotFound
+from differently_core.errors import BackendError, InvalidState, NotFound
 from differently_core.runtime.clock import Clock
 
 from .creating import Waits
@@ -21,6 +21,14 @@ def name_of(owner: Owner, operation: str) -> str:
 
 def _prefix(owner: Owner) -> str:
     return f"differently/{owner.installation}/{owner.sandbox}/"
+
+
+def check(seen: SnapshotRead, installation: str) -> None:
+    """A sandbox may be made from any snapshot of its installation, and from no other."""
+    if not (seen.name or "").startswith(f"differently/{installation}/"):
+        raise NotFound("The snapshot does not exist in OpenSandbox.", foreign=True)
+    if seen.status.state.lower() == "creating":
+        raise InvalidState("The snapshot is not ready yet.")
 
 
 def observed(seen: SnapshotRead, owner: Owner) -> SnapshotInfo:
