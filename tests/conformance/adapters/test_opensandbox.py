@@ -125,5 +125,3 @@ class TestKubernetes(TestDocker):
 
     runtime = "kubernetes"
     config: ClassVar[dict[str, object]] = {"useServerProxy": True, "ports": "signed"}
-
-

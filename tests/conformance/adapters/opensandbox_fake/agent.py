@@ -32,7 +32,7 @@ from .http import Reply, Request, refused, told
 MARKER = "FAKE_OPENSANDBOX_BOX"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 POLL_SECONDS = 0.02
-SHELL = "bash" if shutil.which("bash") else "sh"
+SHELL = shutil.which("bash") or "/bin/sh"
 
 
 @dataclass
@@ -62,7 +62,8 @@ class Box:
     @property
     def environment(self) -> dict[str, str]:
         return {
-            "PATH": PATH, "HOME": str(self.home), "TMPDIR": str(self.tmp), "LANG": "C.UTF-8", MARKER: self.id, **self.env
+            "PATH": PATH, "HOME": str(self.home), "TMPDIR": str(self.tmp), "LANG": "C.UTF-8", MARKER: self.id,
+            **self.env,
         }  # fmt: skip
 
     def real(self, path: str) -> Path:
@@ -119,7 +120,8 @@ class Command:
         number = 0
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: len(self._events) > number)
+                while len(self._events) <= number:
+                    self._changed.wait()
                 event = self._events[number]
             yield event
             number += 1
@@ -142,16 +144,15 @@ class Command:
             self._changed.notify_all()
 
     def _watch(self) -> None:
-        tails = [_Tail(name, path) for name, path in self.files.items()]
+        tails = [] if self.background else [_Tail(name, path) for name, path in self.files.items()]
         began = pinged = self._clock.monotonic()
         handle = os.pidfd_open(self._process.pid)
         try:
             ended = False
             while not ended:
                 ended = bool(select.select([handle], [], [], POLL_SECONDS)[0])
-                if not self.background:
-                    for tail in tails:
-                        tail.read(self._tell, last=ended)
+                for tail in tails:
+                    tail.read(self._tell, last=ended)
                 now = self._clock.monotonic()
                 if self._timeout and now - began >= self._timeout:
                     self.interrupt()
@@ -216,6 +217,8 @@ class Agent:
     def __init__(self, grace_seconds: float, ping_seconds: float, closing: threading.Event) -> None:
         self.grace_seconds = grace_seconds
         self.ping_seconds = ping_seconds
+        self.keeps_time = True
+        """False makes it deaf to the timeout of a command."""
         self._closing = closing
 
     def answer(self, box: Box, request: Request, path: str) -> Reply:
@@ -242,7 +245,7 @@ class Agent:
             return _invalid(f"working directory does not exist: {cwd}: stat {cwd}: no such file or directory")
         if cwd and not Path(cwd).is_relative_to(box.root) and Path(cwd).is_dir():
             body["command"] = f"cd {cwd} && {body['command']}"
-        command = Command(box, body, self.ping_seconds)
+        command = Command(box, body if self.keeps_time else {**body, "timeout": 0}, self.ping_seconds)
         box.commands[command.id] = command
         return self._stream(command.events())
 

@@ -67,7 +67,7 @@ class Files:
                 "POST", "/files/upload", "store the file", headers={"Content-Type": content_type}, content=body,
                 seconds=UPLOAD_SECONDS,
             )  # fmt: skip
-            if self._execd.info(f"{staging}/file").size != counted.size:
+            if self._execd.arrived(f"{staging}/file") != counted.size:
                 raise ProviderUnavailable("The file arrived cut off; the old one is untouched.", settled=True)
             told = self._command(scripts.store(f"{staging}/file", target, staging, tag))
             return _stored(told, target, path, counted.size)

@@ -55,11 +55,13 @@ def _read_pass(read_page: ReadPage) -> _Pass:
     latest = _Pass()
     for number in range(1, PAGES_MAX + 1):
         page = read_page(number)
+        before = len(latest.found)
         latest.add(page)
         if not page.pagination.has_next_page:
             return latest
-        if not page.items:
-            break
+        if len(latest.found) == before:  # the same page again and again
+            latest.repeated = True
+            return latest
     raise ProviderUnavailable("OpenSandbox's list of sandboxes does not end.", settled=True)
 
 

@@ -154,8 +154,9 @@ def command_line(request: ExecRequest, place: Place, tag: str, *, exact: bool, f
     else:
         run, after = (f"( exec {words} )", ours(_CLEAN)) if files else (f"exec {words}", "")
     text = before + run + after
-    if len(text.encode()) > ARGUMENT_BYTES_MAX:
-        files["line"] = text.encode()
+    raw = text.encode(errors="surrogateescape")
+    if len(raw) > ARGUMENT_BYTES_MAX:
+        files["line"] = raw
         text = f". {shlex.quote(directory + '/line')}"
     return Line(text, tag, directory, files)
 

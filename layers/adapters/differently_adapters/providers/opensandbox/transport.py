@@ -6,10 +6,12 @@ nobody that the operator did not name.
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final
 
 import httpx
@@ -26,6 +28,12 @@ IDLE_SECONDS: Final = 20.0
 HIDDEN: Final = "***"
 SECRET_CHARACTERS_MIN: Final = 4
 _NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """Reading the authorities takes longer than most calls; one context serves every pool of a process."""
+    return httpx.create_ssl_context(trust_env=False)
 
 
 @dataclass(frozen=True)
@@ -120,6 +128,7 @@ class Transport:
                     follow_redirects=False,
                     # A proxy or a netrc of the host's environment must not see or change our credentials.
                     trust_env=False,
+                    verify=_tls(),
                     limits=httpx.Limits(
                         max_connections=CONNECTIONS_MAX, max_keepalive_connections=16, keepalive_expiry=IDLE_SECONDS
                     ),
