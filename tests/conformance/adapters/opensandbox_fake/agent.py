@@ -219,11 +219,11 @@ class Agent:
         self.ping_seconds = ping_seconds
         self.keeps_time = True
         """False makes it deaf to the timeout of a command."""
-        self._closing = closing
+        self.closing = closing
 
     def answer(self, box: Box, request: Request, path: str) -> Reply:
         while not box.awake.wait(0.05):
-            if self._closing.is_set():
+            if self.closing.is_set():
                 return Reply(dropped=True)
         name = f"{request.method} {path}"
         for pattern, handler in _ROUTES:
@@ -253,7 +253,7 @@ class Agent:
         def chunks() -> Iterator[bytes]:
             for event in events:
                 yield json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode() + b"\n\n"
-            self._closing.wait(self.grace_seconds)  # as the real one holds every stream
+            self.closing.wait(self.grace_seconds)  # as the real one holds every stream
 
         headers = {"cache-control": "no-cache", "content-type": "text/event-stream", "x-accel-buffering": "no"}
         return Reply(200, headers=headers, stream=chunks())

@@ -63,8 +63,10 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, answerer: Answerer, is_up: Callable[[], bool]) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(
+        self, answerer: Answerer, is_up: Callable[[], bool], address: tuple[str, int] = ("127.0.0.1", 0)
+    ) -> None:
+        super().__init__(address, _Handler)
         self.answerer = answerer
         self.is_up = is_up
         self.thread = threading.Thread(target=self.serve_forever, args=(0.05,), name="fake-opensandbox", daemon=True)
