@@ -14,7 +14,7 @@ A ?=# more arguments for pytest
 help: ## List the targets
 	@echo "usage: make TARGET"
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-24s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: run-env dev-env
 run-env:
@@ -66,6 +66,16 @@ docs: dev-env ## Run every command and snippet of the documentation
 sim: dev-env ## Run the simulation of the control plane under faults
 	@$(MAKE) test T=tests/simulation
 
+.PHONY: test-sdks
+test-sdks: dev-env ## Run vendors' own clients against our stand-ins of their services
+	@scripts/bootstrap.sh sdks
+	@$(MAKE) test T=tests/sdks
+
+.PHONY: test-opensandbox-server
+test-opensandbox-server: dev-env ## Run the OpenSandbox adapter against the released OpenSandbox server
+	@scripts/bootstrap.sh servers
+	@$(MAKE) test T=tests/servers
+
 .PHONY: lock
 lock: ## Write the locks anew (UPGRADE=1 takes the newest releases)
 	@scripts/bootstrap.sh tools
@@ -82,5 +92,5 @@ verify: dev-env ## Everything that must hold before a change lands
 
 .PHONY: clean
 clean: ## Remove environments, caches and build output (not .differently, which holds your data)
-	@rm -rf .venv .venv-emulator .venv-tools cdk.out dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-emulator .venv-opensandbox .venv-opensandbox-server .venv-tools cdk.out dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

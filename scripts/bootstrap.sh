@@ -6,6 +6,8 @@
 #                                 .venv-emulator the embedded AWS, which pins its own AWS SDK
 #   scripts/bootstrap.sh dev      .venv          the same environment, grown by test, lint and CDK packages
 #                                 .venv-emulator
+#   scripts/bootstrap.sh sdks     .venv-opensandbox         a vendor's client, for tests against our stand-ins
+#   scripts/bootstrap.sh servers  .venv-opensandbox-server  a vendor's server, for tests of our adapter
 #
 # An environment counts as made when its stamp names the checksum of what went into it. The stamp goes first and comes
 # back last, so an interrupted run is repaired by the next. One run at a time works (the kernel drops the lock when its
@@ -14,7 +16,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-goal=${1:?usage: scripts/bootstrap.sh tools|run|dev}
+goal=${1:?usage: scripts/bootstrap.sh tools|run|dev|sdks|servers}
 
 fail() {
     echo >&2
@@ -28,6 +30,8 @@ tools_inputs="requirements/tools.txt"
 emulator_inputs="requirements/emulator.txt"
 run_inputs="requirements/runtime.txt requirements/build.txt pyproject.toml"
 dev_inputs="requirements/dev.txt pyproject.toml"
+sdk_inputs="requirements/opensandbox-sdk.txt"
+server_inputs="requirements/opensandbox-server.txt"
 
 # The first half of pyproject.toml says what is installed; the second, from [tool.ruff] on, only configures tools.
 key() {
@@ -50,6 +54,8 @@ version_of() { "$1" -c 'import platform; print(platform.python_version())' 2>/de
 
 tools_current() { current .venv-tools tools $tools_inputs; }
 emulator_current() { current .venv-emulator emulator $emulator_inputs; }
+sdks_current() { current .venv-opensandbox sdk $sdk_inputs; }
+servers_current() { current .venv-opensandbox-server server $server_inputs; }
 dev_current() { current .venv dev $dev_inputs; }
 # An environment grown for development runs the control plane as well: both locks hold the same pins.
 run_current() { current .venv run $run_inputs || dev_current; }
@@ -59,7 +65,9 @@ all_current() {
         tools) tools_current ;;
         run) run_current && emulator_current ;;
         dev) dev_current && emulator_current ;;
-        *) fail "no goal '$goal'; know tools, run and dev" ;;
+        sdks) sdks_current ;;
+        servers) servers_current ;;
+        *) fail "no goal '$goal'; know tools, run, dev, sdks and servers" ;;
     esac
 }
 
@@ -169,15 +177,17 @@ fresh_venv() {
         fail "uv could not make $1; the lines above say why."
 }
 
-make_emulator() {
-    emulator_current && return
-    echo "bootstrap: .venv-emulator" >&2
-    begin .venv-emulator
-    fresh_venv .venv-emulator
-    "$uv" pip sync --quiet --require-hashes --python .venv-emulator/bin/python requirements/emulator.txt ||
-        no_packages requirements/emulator.txt
-    done_making .venv-emulator emulator $emulator_inputs
+# make_apart VENV STAMP LOCK: an environment of somebody else's packages and nothing of ours.
+make_apart() {
+    current "$1" "$2" "$3" && return
+    echo "bootstrap: $1" >&2
+    begin "$1"
+    fresh_venv "$1"
+    "$uv" pip sync --quiet --require-hashes --python "$1/bin/python" "$3" || no_packages "$3"
+    done_making "$1" "$2" "$3"
 }
+
+make_emulator() { make_apart .venv-emulator emulator $emulator_inputs; }
 
 make_main() {  # make_main STAMP LOCK...
     stamp_name=$1
@@ -206,4 +216,6 @@ case $goal in
         fi
         make_emulator
         ;;
+    sdks) make_apart .venv-opensandbox sdk $sdk_inputs ;;
+    servers) make_apart .venv-opensandbox-server server $server_inputs ;;
 esac

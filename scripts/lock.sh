@@ -23,6 +23,8 @@ compile runtime pyproject.toml --constraints requirements/dev.txt
 compile build --group build --constraints requirements/dev.txt
 compile tools --group tools
 compile emulator --group emulator
+compile opensandbox-sdk --group opensandbox-sdk
+compile opensandbox-server --group opensandbox-server
 
 if grep -nvE '^[a-z0-9._-]+==[^ ]+( ; [^/]+)? \\$|^    --hash=sha256:[0-9a-f]{64}( \\)?$' requirements/*.txt; then
     echo "lock: the lines above name an address, an option or a path; a lock holds only pins and hashes" >&2

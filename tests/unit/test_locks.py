@@ -45,6 +45,8 @@ def test_the_small_locks_agree_with_the_large_one(part: str) -> None:
         ("dev", ["runtime", "build", "dev", "infra"]),
         ("tools", ["tools"]),
         ("emulator", ["emulator"]),
+        ("opensandbox-sdk", ["opensandbox-sdk"]),
+        ("opensandbox-server", ["opensandbox-server"]),
     ],
 )
 def test_everything_declared_is_locked(lock: str, groups: list[str]) -> None:

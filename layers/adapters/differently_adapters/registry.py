@@ -50,6 +50,7 @@ _PROVIDERS = "differently_adapters.providers"
 KINDS: Mapping[str, Row] = {
     "devhost": Row(f"{_PROVIDERS}.devhost", "DevhostAdapter", TrustList.DEV_ONLY),
     "fake": Row(f"{_PROVIDERS}.fake", "FakeAdapter", TrustList.DEV_ONLY),
+    "opensandbox": Row(f"{_PROVIDERS}.opensandbox", "OpenSandboxAdapter", TrustList.OPERATOR_DECLARES),
     "remote": Row("differently_adapters.remote", "RemoteAdapter", TrustList.OPERATOR_DECLARES),
 }
 

@@ -1,0 +1,592 @@
+"""The OpenSandbox adapter: the contract's operations over the lifecycle server and the execd of each sandbox.
+
+Every call looks at the sandbox first and checks its metadata, so a filter or a cache of theirs never decides whose it
+is. Addresses are asked for anew each time: one that was kept could by now belong to another sandbox.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import ClassVar, Final, NoReturn, TypeVar
+
+from differently_core.contract import (
+    SUPPORTED,
+    AdapterContext,
+    Capabilities,
+    Capacity,
+    Catalog,
+    CommandResult,
+    CreateRequest,
+    Declaration,
+    EgressRules,
+    ExecEvent,
+    Exposure,
+    FileContent,
+    Info,
+    Instance,
+    Instances,
+    InstanceState,
+    JobOutput,
+    Observation,
+    Observations,
+    Operation,
+    Owner,
+    Progress,
+    SnapshotInfo,
+    SnapshotKind,
+    SnapshotRequest,
+    Supported,
+    Target,
+    Transition,
+    Transitioned,
+    Unsupported,
+    unsupported,
+)
+from differently_core.contract import Files as FileInfos
+from differently_core.errors import (
+    BackendError,
+    DifferentlyError,
+    InvalidRequest,
+    InvalidState,
+    NotFound,
+    ProviderUnavailable,
+    SandboxFailed,
+    UnsupportedOperation,
+)
+from differently_core.model import features
+from differently_core.model.exec import ExecRequest, FileInfo, Job, Stream
+
+from ...jobs import ShellJobs
+from . import creating, snapshots
+from .config import OpenSandboxConfig, Runtime
+from .execd import PORT as EXECD_PORT
+from .execd import Address, Execd
+from .files import Files
+from .lifecycle import Lifecycle
+from .scripts import Place
+from .states import instance, phase
+from .transport import Transport
+from .wire import SandboxRead
+
+SETTLES_SECONDS: Final = 60.0
+"""Beyond the server's own limit for a create: a gateway may have given up on it, and lists lag behind."""
+ANSWER_SECONDS: Final = 15.0
+POLL_SECONDS: Final = 0.5
+UNMOVED_SECONDS: Final = 20.0
+"""A pause that has not begun after that never will."""
+EGRESS_PORT: Final = 18080
+PLACES_MAX: Final = 1_024
+T = TypeVar("T")
+
+_ONLY_KUBERNETES: Final = (Operation.STOP, Operation.START)
+_ONLY_DOCKER: Final = (Operation.PAUSE, Operation.RESUME)
+_NEVER: Final[Declaration] = {
+    Operation.CALL_OFF: Unsupported("pause_is_immediate"),
+    Operation.PORT_REVOKE: Unsupported("addresses_expire"),
+    Operation.EGRESS_SET: Unsupported("no_egress_control"),
+}
+
+
+def declared(config: OpenSandboxConfig) -> Declaration:
+    """What a pool with this configuration offers."""
+    entries: dict[Operation, Supported | Unsupported] = {**dict.fromkeys(Operation, SUPPORTED), **_NEVER}
+    if config.runtime is Runtime.DOCKER:
+        entries.update(dict.fromkeys(_ONLY_KUBERNETES, Unsupported("docker_pauses_instead")))
+    else:
+        entries.update(dict.fromkeys(_ONLY_DOCKER, Unsupported("memory_is_not_kept")))
+    if config.ports != "signed":
+        entries[Operation.PORT_EXPOSE] = Unsupported("no_signed_ports")
+    return entries
+
+
+class OpenSandboxAdapter:
+    kind: ClassVar[str] = "opensandbox"
+    operations: ClassVar[Declaration] = {**dict.fromkeys(Operation, SUPPORTED), **_NEVER}
+    """Of the kind; a pool's own declaration depends on its configuration and takes this one's place."""
+
+    def __init__(self, context: AdapterContext) -> None:
+        if not isinstance(context.config, OpenSandboxConfig):
+            raise TypeError("an opensandbox adapter needs an OpenSandboxConfig")
+        self._config = context.config
+        self._pool = context.pool
+        self._clock = context.clock
+        api_key = context.credential.get("api_key", "")
+        self._transport = Transport(context.clock, [api_key])
+        self._api = Lifecycle(self._transport, self._config, api_key, context.clock)
+        self._places: OrderedDict[str, Place] = OrderedDict()
+        self._stalls = creating.Stalls()
+        vars(self)["operations"] = declared(self._config)
+
+    # The pool.
+
+    def info(self) -> Info:
+        seconds = self._config.create_seconds
+        return Info(
+            kind=self.kind, version="1", trust=None, isolation=self._config.isolation, idempotent_create=False,
+            settles_seconds=seconds + SETTLES_SECONDS, create_seconds=seconds + 2 * ANSWER_SECONDS,
+            description=f"OpenSandbox on the {self._config.runtime} runtime.",
+        )  # fmt: skip
+
+    def capabilities(self) -> Capabilities:
+        told = {
+            features.EXEC, features.EXEC_STREAM, features.FILES, features.SNAPSHOTS_DISK, features.FORK,
+            f"isolation.{self._config.isolation}", *self._config.features,
+        }  # fmt: skip
+        if self._config.runtime is Runtime.DOCKER:
+            told |= {features.PAUSE_RESUME}
+        else:
+            told |= {features.STOP_START, features.PERSISTENCE_DISK}
+        if self._config.ports == "signed":
+            told |= {features.PORTS_EXPOSE}
+        if self._config.template_id is not None or self._config.pool_ref is not None:
+            told -= {features.SNAPSHOTS_DISK, features.FORK}
+        return Capabilities(
+            features=frozenset(told),
+            max_cpu_millis=self._config.pool_cpu_millis or 0,
+            max_memory_mib=self._config.pool_memory_mib or 0,
+            templates=(self._config.template_id,) if self._config.template_id is not None else (),
+        )
+
+    def capacity(self) -> Capacity:
+        """OpenSandbox tells room only of its pools of warm pods."""
+        name = self._config.pool_ref
+        if name is None:
+            return Capacity(bounded=False)
+        pools = self._api.pools() if name == "*" else [self._api.pool(name)]
+        if any(pool.status is None for pool in pools):
+            return Capacity(bounded=False)
+        free = sum(max(0, p.capacity_spec.pool_max - p.status.allocated) for p in pools if p.status is not None)
+        cpu, memory = self._config.pool_cpu_millis, self._config.pool_memory_mib
+        if free and (cpu is None or memory is None):
+            return Capacity(bounded=False)  # there is room, and how much of what is not known
+        return Capacity(
+            bounded=True, free_cpu_millis=free * (cpu or 0), free_memory_mib=free * (memory or 0),
+            largest_free_cpu_millis=(cpu or 0) if free else 0, largest_free_memory_mib=(memory or 0) if free else 0,
+        )  # fmt: skip
+
+    def health(self) -> None:
+        self._as_outage(self._api.look)
+
+    def verify_credential(self) -> None:
+        self._as_outage(self._api.look)
+
+    def discover(self) -> Catalog:
+        """Templates and pools of warm pods, where the runtime has them."""
+        templates = {item.id or item.name or "": item.image or "" for item in self._if_offered(self._api.templates)}
+        pools = {f"pool/{pool.name}": "a pool of warm pods" for pool in self._if_offered(self._api.pools)}
+        return Catalog(templates={name: text for name, text in {**templates, **pools}.items() if name})
+
+    def _if_offered(self, ask: Callable[[], list[T]]) -> list[T]:
+        try:
+            return ask()
+        except UnsupportedOperation:
+            return []
+
+    def _as_outage(self, ask: Callable[[], None]) -> None:
+        try:
+            ask()
+        except BackendError:
+            raise
+        except DifferentlyError as error:  # a server that has no list of sandboxes is none of theirs
+            raise ProviderUnavailable(error.message, settled=True) from None
+
+    # Lifecycle.
+
+    def create(self, request: CreateRequest, deadline: float) -> Instance:
+        ends = self._clock.monotonic() + deadline
+        found = self._living(self._api.owned(request.owner))
+        if found is None and request.from_snapshot is not None:
+            snapshots.check(self._api.snapshot_get(request.from_snapshot), request.owner.installation)
+        ref = found.id if found is not None else self._make(request, ends)
+        return self._ready(request, ref, ends)
+
+    def _living(self, found: Sequence[SandboxRead]) -> SandboxRead | None:
+        """The oldest that is not on its way out; a create is repeated only when there is none at all."""
+        if found and all(phase(seen) == "stopping" for seen in found):
+            raise InvalidState("The sandbox's instance is being deleted.")
+        return next((seen for seen in found if phase(seen) != "stopping"), None)
+
+    def _make(self, request: CreateRequest, ends: float) -> str:
+        body = creating.body(request, self._config)
+        seconds = max(1.0, min(ends - self._clock.monotonic(), self._config.create_seconds + ANSWER_SECONDS))
+        try:
+            ref = self._api.create(body, seconds, tuple(request.env.values()))
+        except SandboxFailed as error:
+            stalled = str(error.details.get("reason", "")).endswith("POD_READY_TIMEOUT")
+            raise self._failed_create(request, error, stalled) from None
+        except BackendError as error:
+            if error.settled:
+                raise
+            # The answer is lost, not the create. What exists is looked at; it is never made again here.
+            found = self._owned_after_loss(request.owner)
+            if found is None:
+                raise
+            return found.id
+        self._stalls.clear()
+        return ref
+
+    def _failed_create(self, request: CreateRequest, error: SandboxFailed, stalled: bool) -> BackendError:
+        if not error.settled and self._owned_after_loss(request.owner) is None:
+            error.settled = True  # the server removed what did not come up, as it says it does
+        if stalled and self._stalls.add(request):
+            return ProviderUnavailable(
+                "OpenSandbox reports one sandbox after another as not ready in time.", settled=error.settled
+            )
+        return error
+
+    def _owned_after_loss(self, owner: Owner) -> SandboxRead | None:
+        try:
+            return next(iter(self._api.owned(owner)), None)
+        except DifferentlyError:
+            return None
+
+    def _ready(self, request: CreateRequest, ref: str, ends: float) -> Instance:
+        """Look at it until commands run in it: "Running" is said of a container that has died at once, too."""
+        target = Target(request.owner, ref)
+        waits = creating.Waits(self._clock, ends)
+        while True:
+            seen = self._seen_new(target)
+            if seen is not None:
+                if request.from_snapshot is not None:
+                    seen = self._disown(seen, request.owner)
+                made = self._observed(seen)
+                if made.state is InstanceState.ERROR:
+                    raise SandboxFailed(f"The sandbox failed to start: {made.message}.")
+                if made.state is InstanceState.RUNNING and self._runs_commands(seen):
+                    return self._extended(made, request)
+            if not waits.again():
+                break
+        if seen is None:
+            raise ProviderUnavailable("The sandbox was created and then was not there.")
+        return Instance(ref, request.owner, InstanceState.PENDING, message="commands do not run in it yet")
+
+    def _seen_new(self, target: Target) -> SandboxRead | None:
+        """None while reads lag behind the create."""
+        try:
+            seen = self._api.sandbox(target.ref or "")
+        except NotFound:
+            return None
+        return seen
+
+    def _disown(self, seen: SandboxRead, owner: Owner) -> SandboxRead:
+        """A restored sandbox inherits labels of its source: take away what is not ours and see that ours are there."""
+        changes = creating.relabelling(seen, owner)
+        return self._api.relabel(seen.id, changes) if changes else seen
+
+    def _runs_commands(self, seen: SandboxRead) -> bool:
+        try:
+            execd = self._execd(seen)
+            execd.ping()
+            self._places[seen.id] = execd.place()
+        except DifferentlyError:
+            return False
+        return True
+
+    def _extended(self, made: Instance, request: CreateRequest) -> Instance:
+        """A server's limit holds for the timeout of a create and not for a renewal; the rest is had at once."""
+        wanted = self._clock.now() + timedelta(seconds=request.ttl_seconds)
+        if made.expires_at is None or made.expires_at >= wanted:
+            return made
+        self._api.renew(made.ref, wanted + timedelta(seconds=creating.SPARE_SECONDS))
+        return self._observed(self._api.sandbox(made.ref))
+
+    def get(self, target: Target) -> Instance:
+        return self._observed(self._find(target))
+
+    def list(self, installation: str) -> Instances:
+        return [self._observed(seen) for seen in self._api.of_installation(installation)]
+
+    def observe_many(self, targets: Sequence[Target]) -> Observations:
+        seen = [self._observation(target) for target in targets]
+        silent = [told for told in seen if isinstance(told, ProviderUnavailable)]
+        if seen and len(silent) == len(seen):
+            raise silent[0]
+        return seen
+
+    def _observation(self, target: Target) -> Observation:
+        try:
+            return self.get(target)
+        except DifferentlyError as error:
+            return error
+
+    def delete(self, target: Target) -> None:
+        if target.ref is None:
+            for seen in self._api.owned(target.owner):
+                self._api.delete(seen.id)
+            return
+        try:
+            seen = self._api.sandbox(target.ref)
+        except NotFound:
+            return
+        self._check(seen, target)
+        self._api.delete(seen.id)
+        self._places.pop(seen.id, None)
+
+    def renew(self, target: Target, until: datetime) -> datetime | None:
+        seen = self._find(target)
+        if self._observed(seen).state is InstanceState.ERROR:
+            raise InvalidState(
+                "The sandbox has ended; renewing would not bring it back."
+            )  # Docker takes it all the same
+        return self._api.renew(seen.id, until) or until
+
+    # Commands, jobs and files.
+
+    def exec(self, target: Target, request: ExecRequest, output_bytes_max: int) -> CommandResult:
+        return self._reach(target).exec(request, output_bytes_max)
+
+    def exec_stream(self, target: Target, request: ExecRequest, quiet_seconds: float) -> Iterator[ExecEvent]:
+        return self._reach(target).exec_stream(request, quiet_seconds)
+
+    def _jobs(self, target: Target) -> ShellJobs:
+        execd = self._reach(target)
+        directory = f"{execd.place().tmp.rstrip('/')}/.differently-jobs"
+        return ShellJobs(lambda _, request, bytes_max: execd.exec_exactly(request, bytes_max), lambda _: directory)
+
+    def job_start(self, target: Target, job: str, request: ExecRequest) -> Job:
+        place = self._reach(target).place()
+        cwd = place.at(request.cwd) if request.cwd is not None else None
+        return self._jobs(target).start(target, job, request.model_copy(update={"cwd": cwd}))
+
+    def job_status(self, target: Target, job: str) -> Job:
+        return self._jobs(target).status(target, job)
+
+    def job_output(self, target: Target, job: str, stream: Stream, offset: int, limit: int) -> JobOutput:
+        return self._jobs(target).output(target, job, stream, offset, limit)
+
+    def job_stop(self, target: Target, job: str) -> Job:
+        return self._jobs(target).stop(target, job)
+
+    def job_interrupt(self, target: Target, job: str) -> Job:
+        return self._jobs(target).interrupt(target, job)
+
+    def file_read(self, target: Target, path: str) -> FileContent:
+        return Files(self._reach(target)).read(path)
+
+    def file_write(self, target: Target, path: str, data: Iterable[bytes]) -> FileInfo:
+        return Files(self._reach(target)).write(path, data)
+
+    def file_list(self, target: Target, path: str) -> FileInfos:
+        return Files(self._reach(target)).listing(path)
+
+    def file_stat(self, target: Target, path: str) -> FileInfo:
+        return Files(self._reach(target)).stat(path)
+
+    def file_delete(self, target: Target, path: str) -> None:
+        Files(self._reach(target)).delete(path)
+
+    def _reach(self, target: Target) -> Execd:
+        seen = self._find(target)
+        state = self._observed(seen).state
+        if state is not InstanceState.RUNNING:
+            raise InvalidState(f"The sandbox is {state}.")
+        execd = self._execd(seen)
+        self._keep(seen.id, execd.place())
+        return execd
+
+    def _execd(self, seen: SandboxRead) -> Execd:
+        url, headers = self._api.endpoint(seen.id, EXECD_PORT)
+        place = self._places.get(seen.id)
+        return Execd(self._transport, Address(url, headers), self._clock, place, self._config.line_endings)
+
+    def _keep(self, ref: str, place: Place) -> None:
+        self._places[ref] = place
+        while len(self._places) > PLACES_MAX:
+            self._places.popitem(last=False)
+
+    # Stop and pause: one route of theirs, which means the one or the other.
+
+    def stop(self, target: Target, deadline: float) -> Instance:
+        self._need(Operation.STOP)
+        ends = self._clock.monotonic() + deadline
+        seen = self._find(target)
+        if self._observed(seen).state is InstanceState.RUNNING:
+            seen = self._paused(target, seen, ends)
+        return self._observed(seen)
+
+    def start(self, target: Target, deadline: float) -> Instance:
+        self._need(Operation.START)
+        return self._resumed(target, deadline)
+
+    def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        self._need(Operation.PAUSE)
+        ends = self._clock.monotonic() + deadline
+        seen = self._incarnation(target, transition)
+        if not transition.observe_only and self._observed(seen).state is InstanceState.RUNNING:
+            seen = self._paused(target, seen, ends)
+        return self._transitioned(seen, InstanceState.PAUSED)
+
+    def resume(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        self._need(Operation.RESUME)
+        seen = self._incarnation(target, transition)
+        if transition.observe_only:
+            return self._transitioned(seen, InstanceState.RUNNING)
+        made = self._resumed(target, deadline)
+        return Transitioned(Progress.DONE if made.state is InstanceState.RUNNING else Progress.UNDERWAY, made)
+
+    def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        self._refuse(Operation.CALL_OFF)
+
+    def _incarnation(self, target: Target, transition: Transition) -> SandboxRead:
+        seen = self._find(target)
+        if transition.incarnation and self._observed(seen).incarnation != transition.incarnation:
+            raise InvalidState("The instance is another one than the named incarnation.")
+        return seen
+
+    def _transitioned(self, seen: SandboxRead, wanted: InstanceState) -> Transitioned:
+        made = self._observed(seen)
+        if made.state is wanted:
+            return Transitioned(Progress.DONE, made)
+        progress = Progress.UNDERWAY if made.state is InstanceState.PENDING else Progress.FAILED
+        return Transitioned(progress, made, made.message)
+
+    def _paused(self, target: Target, seen: SandboxRead, ends: float) -> SandboxRead:
+        """Ask for it and watch it happen. A failed one goes back to Running without a word, one that is not offered
+        never leaves it.
+        """
+        try:
+            self._api.pause(seen.id)
+        except (InvalidState, BackendError) as error:
+            if isinstance(error, BackendError) and error.settled:
+                raise
+        moved = False
+        unmoved_until = self._clock.monotonic() + UNMOVED_SECONDS
+        waits = creating.Waits(self._clock, ends)
+        while True:
+            seen = self._find(target)
+            now = self._clock.monotonic()
+            if phase(seen) == "pausing":
+                moved = True
+            elif phase(seen) != "running":
+                return seen
+            elif moved:
+                raise SandboxFailed("The sandbox could not be paused; it runs as before.", settled=True)
+            elif now >= unmoved_until:
+                self._never_paused()
+            if not waits.again():
+                return seen
+
+    def _never_paused(self) -> NoReturn:
+        operation = Operation.PAUSE if self._config.runtime is Runtime.DOCKER else Operation.STOP
+        raise UnsupportedOperation(
+            "OpenSandbox accepted to pause the sandbox and never began; its workload provider may not offer it.",
+            operation=operation.value, pool=self._pool, adapter=self.kind, reason="pause_never_started",
+        )  # fmt: skip
+
+    def _resumed(self, target: Target, deadline: float) -> Instance:
+        waits = creating.Waits(self._clock, self._clock.monotonic() + deadline)
+        seen = self._find(target)
+        if phase(seen) == "paused":
+            self._places.pop(seen.id, None)
+            try:
+                self._api.resume(seen.id)
+            except (InvalidState, BackendError) as error:
+                if isinstance(error, BackendError) and error.settled:
+                    raise
+        while True:
+            seen = self._find(target)
+            made = self._observed(seen)
+            if made.state is InstanceState.ERROR:
+                raise SandboxFailed(f"The sandbox did not come back: {made.message}.", settled=True)
+            if made.state is InstanceState.RUNNING and self._runs_commands(seen):
+                return made
+            if not waits.again():
+                return made if made.state is not InstanceState.RUNNING else _not_yet(made)
+
+    # Snapshots.
+
+    def snapshot(self, target: Target, request: SnapshotRequest, deadline: float) -> SnapshotInfo:
+        if request.kind is SnapshotKind.MEMORY and features.SNAPSHOTS_MEMORY not in self._config.features:
+            raise unsupported(self, Operation.SNAPSHOT, self._pool, "no_memory_snapshots")
+        return snapshots.take(self._api, self._clock, self._find(target), target.owner, request, deadline)
+
+    def snapshot_get(self, owner: Owner, ref: str) -> SnapshotInfo:
+        return snapshots.observed(self._api.snapshot_get(ref), owner)
+
+    def snapshot_delete(self, owner: Owner, ref: str) -> None:
+        try:
+            snapshots.observed(self._api.snapshot_get(ref), owner)
+        except NotFound as error:
+            if error.details.get("foreign"):
+                raise
+            return
+        self._api.snapshot_delete(ref)
+
+    # Ports and egress.
+
+    def port_expose(self, target: Target, port: int, seconds: int) -> Exposure:
+        """A signed address of the gateway. One that needs our key or a header would be of no use, or too much."""
+        self._need(Operation.PORT_EXPOSE)
+        if port in {EXECD_PORT, EGRESS_PORT}:
+            raise InvalidRequest(f"Port {port} belongs to the sandbox's own agent.", field="port")
+        seen = self._find(target)
+        if self._observed(seen).state is not InstanceState.RUNNING:
+            raise InvalidState("Ports are exposed while the sandbox runs.")
+        lasting = min(seconds, self._config.port_url_seconds)
+        expires = (self._clock.now() + timedelta(seconds=lasting)).replace(microsecond=0)
+        found = self._api.signed_endpoint(seen.id, port, expires)
+        host, _, path = found.endpoint.partition("/")
+        if found.headers or not path or host == self._api.host or "/proxy/" in f"/{path}":
+            raise UnsupportedOperation(
+                "OpenSandbox's gateway gives no address that can be handed out.",
+                operation=Operation.PORT_EXPOSE.value, pool=self._pool, adapter=self.kind, reason="no_signed_ports",
+            )  # fmt: skip
+        return Exposure(port, f"{self._config.port_scheme}://{found.endpoint}", expires)
+
+    def port_revoke(self, target: Target, port: int) -> None:
+        self._refuse(Operation.PORT_REVOKE)
+
+    def egress_set(self, target: Target, rules: EgressRules) -> None:
+        self._refuse(Operation.EGRESS_SET)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    # One sandbox.
+
+    def _find(self, target: Target) -> SandboxRead:
+        """The sandbox, checked on itself; without a ref the oldest of its owner, a living one before a leaving one."""
+        if target.ref is not None:
+            seen = self._by_ref(target)
+            self._check(seen, target)
+            return seen
+        found = self._api.owned(target.owner)
+        if not found:
+            raise _missing(target)
+        return min(found, key=lambda seen: phase(seen) == "stopping")
+
+    def _by_ref(self, target: Target) -> SandboxRead:
+        try:
+            return self._api.sandbox(target.ref or "")
+        except NotFound:
+            if self._config.runtime is Runtime.DOCKER:
+                raise _missing(target) from None
+        # A cache of the Kubernetes runtime was seen to forget what exists. Absence needs a second witness.
+        for seen in self._api.owned(target.owner):
+            if seen.id == target.ref:
+                return seen
+        raise _missing(target)
+
+    def _check(self, seen: SandboxRead, target: Target) -> None:
+        if seen.owner != target.owner:
+            raise _missing(target)
+
+    def _observed(self, seen: SandboxRead) -> Instance:
+        return instance(seen, self._config.runtime)
+
+    def _need(self, operation: Operation) -> None:
+        if isinstance(self.operations[operation], Unsupported):
+            self._refuse(operation)
+
+    def _refuse(self, operation: Operation) -> NoReturn:
+        raise unsupported(self, operation, self._pool)
+
+
+def _missing(target: Target) -> NotFound:
+    return NotFound(f"Sandbox {target.owner.sandbox} does not exist in OpenSandbox.")
+
+
+def _not_yet(made: Instance) -> Instance:
+    return Instance(made.ref, made.owner, InstanceState.PENDING, message="commands do not run in it yet")

@@ -1,0 +1,108 @@
+"""What an OpenSandbox pool is told."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from differently_core.model import features
+from differently_core.model.record import camel
+
+Name = Annotated[str, Field(min_length=1, max_length=512)]
+
+
+class Runtime(StrEnum):
+    DOCKER = "docker"
+    """Pause freezes the container and keeps its memory."""
+    KUBERNETES = "kubernetes"
+    """What OpenSandbox calls pause commits the disk and frees the pod: a stop."""
+
+
+class LineEndings(StrEnum):
+    """execd sends output line by line and drops what ended a line; this says what is done about it."""
+
+    EXACT = "exact"
+    """Output goes through files in the sandbox and arrives byte for byte."""
+    RESTORED = "restored"
+    """Every line gets a newline again. Cheaper; a last line without one gains one, and bytes that are no text are
+    lost."""
+    KEPT = "kept"
+    """For an execd that keeps line ends: output is taken as it comes."""
+
+
+class OpenSandboxConfig(BaseModel):
+    """`apiUrl` is the lifecycle server, with or without `/v1`. The credential's `api_key` is its API key."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=camel, populate_by_name=True)
+
+    api_url: Annotated[str, Field(min_length=8, max_length=2048)]
+    runtime: Runtime
+    image: Name | None = None
+    """For sandboxes that name none."""
+    entrypoint: Annotated[tuple[Name, ...], Field(min_length=1, max_length=64)] = ("tail", "-f", "/dev/null")
+    template_id: Name | None = None
+    """Every sandbox is made from this OpenSandbox template; images and create-time environments are refused."""
+    pool_ref: Name | None = None
+    """Sandboxes are taken from this pool of warm pods; `*` is any."""
+    pool_cpu_millis: Annotated[int, Field(ge=1)] | None = None
+    pool_memory_mib: Annotated[int, Field(ge=1)] | None = None
+    """The size of one pod of the pool, which OpenSandbox does not tell: free pods become free CPU and memory."""
+    isolation: Literal["container", "microvm"] = "container"
+    """As the operator set the runtime up; reported, not checked."""
+    features: tuple[str, ...] = ()
+    """More features that this installation of OpenSandbox really has, such as `arch.arm64` or `snapshots.memory`."""
+    use_server_proxy: bool = False
+    """Reach execd through the lifecycle server instead of directly."""
+    execd_scheme: Literal["http", "https"] | None = None
+    """Of direct endpoints, which are told without one; by default as `apiUrl`."""
+    line_endings: LineEndings = LineEndings.EXACT
+    ports: Literal["none", "signed"] = "none"
+    """`signed`: ports are handed out as signed, expiring addresses of the ingress gateway."""
+    port_scheme: Literal["http", "https"] = "https"
+    port_url_seconds: Annotated[int, Field(ge=60, le=86_400)] = 3600
+    """The longest life of a port's address. Its signature has 32 bits, so keep it short."""
+    allow_insecure_http: bool = False
+    create_seconds: Annotated[int, Field(ge=5, le=600)] = 60
+    """The server's `sandbox_create_timeout_seconds`: how long one of its creates may take."""
+    timeout_seconds_max: Annotated[int, Field(ge=60)] = 86_400
+    """The longest timeout that the server takes at a create; more is had by renewing at once."""
+
+    @field_validator("api_url")
+    @classmethod
+    def _base(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError("must be an http or https address")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise ValueError("must be a plain address, without user, query or fragment")
+        return url.rstrip("/").removesuffix("/v1")
+
+    @field_validator("features")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = sorted(set(names) - features.KNOWN)
+        if unknown:
+            raise ValueError(f"unknown features: {', '.join(unknown)}")
+        return names
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        schemes = {urlsplit(self.api_url).scheme, self.scheme_of_execd}
+        if self.ports == "signed":
+            schemes.add(self.port_scheme)
+            if self.runtime is not Runtime.KUBERNETES:
+                raise ValueError("signed ports need the kubernetes runtime with its ingress gateway")
+        if "http" in schemes and not self.allow_insecure_http:
+            raise ValueError("http sends keys and contents in the clear; set allowInsecureHttp to accept that")
+        if self.template_id is not None and self.pool_ref is not None:
+            raise ValueError("give templateId or poolRef, not both")
+        if self.pool_ref is not None and self.runtime is not Runtime.KUBERNETES:
+            raise ValueError("poolRef needs the kubernetes runtime")
+        return self
+
+    @property
+    def scheme_of_execd(self) -> str:
+        return self.execd_scheme or urlsplit(self.api_url).scheme

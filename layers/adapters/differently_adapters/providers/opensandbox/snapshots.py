@@ -1,0 +1,69 @@
+"""Snapshots. OpenSandbox keeps no labels on them, so whose one is stands in its name, and so does which capture."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from differently_core.contract import Owner, SnapshotInfo, SnapshotKind, SnapshotRequest, SnapshotState
+from differently_core.errors import BackendError, InvalidState, NotFound
+from differently_core.runtime.clock import Clock
+
+from .creating import Waits
+from .lifecycle import Lifecycle
+from .wire import SandboxRead, SnapshotRead
+
+STATES: Final = {"creating": SnapshotState.CREATING, "ready": SnapshotState.READY}
+
+
+def name_of(owner: Owner, operation: str) -> str:
+    return f"{_prefix(owner)}{operation}"
+
+
+def _prefix(owner: Owner) -> str:
+    return f"differently/{owner.installation}/{owner.sandbox}/"
+
+
+def check(seen: SnapshotRead, installation: str) -> None:
+    """A sandbox may be made from any snapshot of its installation, and from no other."""
+    if not (seen.name or "").startswith(f"differently/{installation}/"):
+        raise NotFound("The snapshot does not exist in OpenSandbox.", foreign=True)
+    if seen.status.state.lower() == "creating":
+        raise InvalidState("The snapshot is not ready yet.")
+
+
+def observed(seen: SnapshotRead, owner: Owner) -> SnapshotInfo:
+    if not (seen.name or "").startswith(_prefix(owner)):
+        raise NotFound("The snapshot does not exist in OpenSandbox.", foreign=True)
+    state = STATES.get(seen.status.state.lower(), SnapshotState.FAILED)
+    message = "" if state is SnapshotState.READY else (seen.status.message or seen.status.reason or seen.status.state)
+    # Both runtimes keep the disk, whatever was asked for; the answer tells neither kind nor size.
+    return SnapshotInfo(seen.id, owner, SnapshotKind.DISK, state, message=message)
+
+
+def take(
+    api: Lifecycle, clock: Clock, source: SandboxRead, owner: Owner, request: SnapshotRequest, deadline: float
+) -> SnapshotInfo:
+    """Take it, or find the one that this same operation took before, and follow it until it is ready."""
+    waits = Waits(clock, clock.monotonic() + deadline)
+    name = name_of(owner, request.operation)
+    seen = _first(api, source, name) or _begin(api, source, name)
+    while seen.status.state.lower() == "creating" and waits.again():
+        seen = api.snapshot_get(seen.id)
+    return observed(seen, owner)
+
+
+def _begin(api: Lifecycle, source: SandboxRead, name: str) -> SnapshotRead:
+    try:
+        return api.snapshot(source.id, name)
+    except BackendError as error:
+        if error.settled:
+            raise
+        found = _first(api, source, name)
+        if found is None:
+            raise
+        return found
+
+
+def _first(api: Lifecycle, source: SandboxRead, name: str) -> SnapshotRead | None:
+    found = api.snapshots_named(source.id, name)
+    return min(found, key=lambda seen: seen.created_at, default=None)
