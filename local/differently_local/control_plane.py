@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 
+from differently_adapters.pools import PoolAdapters
 from differently_api.app import App
 from differently_api.route import Access, Group
 from differently_core.errors import DifferentlyError
@@ -20,7 +21,6 @@ from differently_core.runtime.ids import SystemIds
 from differently_core.store.dynamo import Credentials, DynamoStore
 
 from . import data_stack, installation, private_files
-from .backends import CachedBackends
 from .dispatcher import Dispatcher
 from .emulator import Emulator
 from .failure import Interrupted, StartFailure
@@ -130,7 +130,7 @@ class ControlPlane:
             credentials=Credentials(data_stack.KEY_ID, data_stack.SECRET),
         )  # fmt: skip
         catalog = Catalog(store, self._clock)
-        backends = CachedBackends(lambda: catalog.installation().id, self._clock)
+        backends = PoolAdapters(self._clock, lambda: catalog.installation().id, dev=True)
         return Core(
             store=store, clock=self._clock, ids=self._ids, nudges=dispatcher, catalog=catalog, backends=backends,
             worker_name=self._ids.new("local"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from differently_adapters.pools import PoolAdapters
 from differently_core.model.sandbox import Claim, Status
 from differently_core.model.tenancy import KeyScope
 from differently_core.operations import keys, pools
@@ -19,7 +20,6 @@ from differently_core.runtime.ids import SystemIds
 from differently_core.store.memory import MemoryStore
 from differently_core.store.ports import Put
 from differently_local import installation
-from differently_local.backends import CachedBackends
 from differently_local.failure import StartFailure
 from differently_local.takeover import release_claims
 from tests.support.world import Bag, World
@@ -40,7 +40,7 @@ class House:
     def new_store(self) -> None:
         store = MemoryStore()
         catalog = Catalog(store, self.clock)
-        backends = CachedBackends(lambda: catalog.installation().id, self.clock)
+        backends = PoolAdapters(self.clock, lambda: catalog.installation().id, dev=True)
         self.core = Core(store, self.clock, self.ids, Bag(), catalog, backends)
 
     def start(self) -> installation.Access:
