@@ -51,7 +51,9 @@ class Result:
 
 def run(seed: int, steps: int) -> Result:
     """Run one seed; raises `Failed` with the seed, the step, the invariant and the last events."""
-    logging.getLogger("differently_core").setLevel(logging.CRITICAL + 1)
+    log = logging.getLogger("differently_core")
+    level = log.level
+    log.setLevel(logging.CRITICAL + 1)  # a run logs millions of lines that nobody reads
     simulation = Simulation(seed)
     try:
         simulation.run(steps)
@@ -59,6 +61,7 @@ def run(seed: int, steps: int) -> Result:
         raise Failed(simulation.story(violation)) from violation
     finally:
         simulation.world.conductor.close()
+        log.setLevel(level)
     return Result(seed, steps, simulation.digest(), dict(sorted(simulation.tally.items())))
 
 
