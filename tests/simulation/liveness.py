@@ -29,18 +29,20 @@ def unrest(world: Installation) -> list[str]:
             found.append(f"attempt {row.number} of {row.sandbox} is still {row.status}")
         elif isinstance(row, Sandbox) and row.status is Status.QUEUED and _fits(world, row) is not None:
             found.append(f"{row.id} waits, and {_fits(world, row)} has room")
-        elif isinstance(row, Sandbox) and row.status is Status.RUNNING:
-            found += _not_exactly_one(world, row)
     return found
 
 
-def _not_exactly_one(world: Installation, sandbox: Sandbox) -> list[str]:
-    """I1: the instance that was handed out is there, runs, and is the only one."""
-    owner = Owner(world.monitor.ours, sandbox.id)
-    instances = [instance for backend in world.backends for instance in backend.owned(owner)]
-    if [instance.ref for instance in instances if instance.state is InstanceState.RUNNING] == [sandbox.backend_ref]:
-        return []
-    return [f"{sandbox.id} runs as {sandbox.backend_ref}, and has {[entry.ref for entry in instances]}"]
+def strays(world: Installation) -> list[str]:
+    """I1: the instance that was handed out is there, runs, and is the only one; where it is not, a reconciler acts."""
+    found: list[str] = []
+    for row in world.monitor.rows.values():
+        if isinstance(row, Sandbox) and row.status is Status.RUNNING:
+            owner = Owner(world.monitor.ours, row.id)
+            instances = [instance for backend in world.backends for instance in backend.owned(owner)]
+            running = [instance.ref for instance in instances if instance.state is InstanceState.RUNNING]
+            if running != [row.backend_ref]:
+                found.append(f"{row.id} runs as {row.backend_ref}, and has {[entry.ref for entry in instances]}")
+    return found
 
 
 def remains(world: Installation) -> list[str]:

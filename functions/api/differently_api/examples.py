@@ -12,7 +12,7 @@ from differently_core.operations.requests import CreateSandbox, Deletion, Sandbo
 
 from .routes.jobs import JobOutputView, StartJob
 from .routes.keys import CreateKey, NewKeyView
-from .routes.pools import CreatePool
+from .routes.pools import CreatePool, ReconcileRequest
 from .routes.tenancy import CreateOrg, CreateProject, Quota
 
 SANDBOX = "sbx_01JBM2ZQ5KD3V9T7C8R1X4W6YA"
@@ -61,5 +61,6 @@ EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
         "id": KEY, "name": "agents in staging", "scope": "tenant", "org": ORG, "project": PROJECT, "createdAt": AT,
         "createdBy": KEY, "token": "dk_01JBM2YPQ8A2C4E6G1J3K5M7NP_…",
     },
+    ReconcileRequest: {"pool": "local"},
     CreatePool: {"name": "local", "adapter": "devhost", "maxConcurrency": 10, "config": {"root": "/var/sandboxes"}},
 }  # fmt: skip

@@ -52,6 +52,8 @@ class Scene:
         body = dict(EXAMPLES[route.body])
         if route.name == "POST /v1/admin/pools":
             body = {"name": f"new-{caller.replace(' ', '-')}", "adapter": "fake", "maxConcurrency": 1}
+        if route.name == "POST /v1/admin/reconcile":
+            body = {"pool": "main"}
         if route.name == "POST /v1/sandboxes" and caller == OPERATOR:
             body["projectId"] = self.owner.project
         if route.name == "POST /v1/api-keys":
