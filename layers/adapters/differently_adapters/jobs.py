@@ -114,7 +114,7 @@ _SUPERVISOR: Final = (
     + rf"""
 [ -n "$own" ] && : > "$d/group" || trap '' HUP
 $own /bin/sh -c '
-  sleep "$2"
+  sleep "$2" || exit  # killed, with all the rest of the sandbox: the time is not up
   [ -e "$1/exit" ] && exit
   : > "$1/timed_out"
   n=0

@@ -486,11 +486,12 @@ def test_what_is_being_deleted_is_neither_stopped_nor_started(
             call(target, 5.0)
 
 
-def test_a_job_that_a_stop_ended_is_lost(adapter: DevhostAdapter, target: Target) -> None:
+def test_a_job_that_a_stop_ended_is_lost_or_killed(adapter: DevhostAdapter, target: Target) -> None:
     adapter.job_start(target, "job", ExecRequest(command="exec sleep 600", timeout_seconds=600))
     adapter.stop(target, 5.0)
     adapter.start(target, 5.0)
-    assert adapter.job_status(target, "job").state is JobState.LOST
+    job = adapter.job_status(target, "job")  # its supervisor may have been the last to go
+    assert (job.state, job.exit_code) in {(JobState.LOST, None), (JobState.EXITED, 128 + signal.SIGKILL)}
 
 
 # --- snapshots ---
