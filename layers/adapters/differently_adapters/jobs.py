@@ -114,7 +114,7 @@ _SUPERVISOR: Final = (
     + _COMMON
     + rf"""
 if [ "$5" = watch ]; then
-  sleep "$2"
+  sleep "$2" || exit  # killed, with all the rest of the sandbox: the time is not up
   n=0
   while [ $n -lt 10 ] && ! [ -e "$d/exit" ] && ! [ -s "$d/child" ]; do sleep 1; n=$((n + 1)); done
   [ -e "$d/exit" ] || ! lives child && exit

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from differently_core.contract import Adapter, InstanceState, Operation, Owner, Target, supports
-from differently_core.errors import NotFound
+from differently_core.errors import DifferentlyError, NotFound
 
 from .backend import BackendUnderTest, CannotHappen
 from .calls import ON_TARGET
@@ -81,6 +81,19 @@ class OwnershipTests(SuiteFixtures):
         with pytest.raises(NotFound):
             ON_TARGET[operation](adapter, target)
         assert backend.count() == before
+
+    def test_a_create_does_not_take_a_foreign_instance_for_its_own(
+        self, adapter: Adapter, backend: BackendUnderTest, owner: Owner, other_installation: str, make: Make
+    ) -> None:
+        target = backend.plant_foreign(owner, Owner(other_installation, owner.sandbox))
+        try:
+            created = adapter.create(make(owner), CREATE_SECONDS)
+        except DifferentlyError:
+            assert backend.count() == 1
+            return
+        assert created.owner == owner
+        assert created.ref != target.ref
+        assert backend.count() == 2
 
     def test_deleting_by_owner_leaves_what_is_not_the_owners(
         self, adapter: Adapter, backend: BackendUnderTest, sandbox: Target, other_installation: str
