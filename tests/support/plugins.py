@@ -8,6 +8,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from enum import StrEnum
 
@@ -16,7 +17,7 @@ from differently_adapters.remote.serve import Connection, PluginServer
 from differently_core.contract import Adapter, Operation
 
 
-class Mishap(StrEnum):
+class Spoiled(StrEnum):
     """What befalls an answer, after the plugin has done what was asked."""
 
     DROPPED = "dropped"
@@ -29,35 +30,62 @@ class Mishap(StrEnum):
     NO_PROTOCOL = "no protocol"
 
 
+CONNECTIONS_MAX = 24
 ROUTES = {
-    Operation.CREATE: re.compile(r"POST \S*/instances$"),
-    Operation.DELETE: re.compile(r"DELETE \S*/instances(/[^/]*|\?\S*)$"),
-    Operation.LIST: re.compile(r"GET \S*/instances\?"),
-    Operation.EXEC: re.compile(r"POST \S*/exec"),
+    operation: re.compile(pattern)
+    for operation, pattern in {
+        Operation.CREATE: r"POST \S*/instances$",
+        Operation.DELETE: r"DELETE \S*/instances(/[^/]*|\?\S*)$",
+        Operation.LIST: r"GET \S*/instances\?",
+        Operation.EXEC: r"POST \S*/exec",
+        Operation.RENEW: r"POST \S*/renew$",
+        Operation.STOP: r"POST \S*/stop$",
+        Operation.START: r"POST \S*/start$",
+        Operation.PAUSE: r"POST \S*/pause$",
+        Operation.RESUME: r"POST \S*/resume$",
+        Operation.CALL_OFF: r"POST \S*/call-off$",
+        Operation.SNAPSHOT: r"POST \S*/snapshots$",
+        Operation.SNAPSHOT_DELETE: r"DELETE \S*/snapshots/",
+        Operation.PORT_EXPOSE: r"POST \S*/ports$",
+        Operation.PORT_REVOKE: r"DELETE \S*/ports/",
+        Operation.EGRESS_SET: r"PUT \S*/egress$",
+    }.items()
 }
 
 
 class FaultyServer(PluginServer):
-    """`expect` queues mishaps for the next answers of a route; `always` befalls each of them. `down` closes on all."""
+    """`expect` queues spoilt for the next answers of a route; `always` befalls each of them. `down` closes on all."""
 
     def __init__(self, adapter: Adapter, token: str | None) -> None:
         super().__init__(Handler(adapter, token))
         self.RequestHandlerClass = FaultyConnection
         self.down = False
         self.requests: list[str] = []
-        self.always: dict[Operation, Mishap] = {}
+        self.always: dict[Operation, Spoiled] = {}
         self.released = threading.Event()
-        self._expected: dict[Operation, deque[Mishap]] = {operation: deque() for operation in ROUTES}
+        # Threads of the plugin are there before a test looks which ones it leaves behind.
+        self._workers = ThreadPoolExecutor(CONNECTIONS_MAX, thread_name_prefix="plugin")
+        together = threading.Barrier(CONNECTIONS_MAX)
+        for begun in [self._workers.submit(together.wait) for _ in range(CONNECTIONS_MAX)]:
+            begun.result()
+        self._expected: dict[Operation, deque[Spoiled]] = {operation: deque() for operation in ROUTES}
 
-    def expect(self, operation: Operation, *mishaps: Mishap) -> None:
-        self._expected[operation].extend(mishaps)
+    def expect(self, operation: Operation, *spoilt: Spoiled) -> None:
+        self._expected[operation].extend(spoilt)
 
-    def mishap(self, request: str) -> Mishap | None:
+    def spoiled(self, request: str) -> Spoiled | None:
         for operation, route in ROUTES.items():
             if route.match(request):
                 expected = self._expected[operation]
                 return expected.popleft() if expected else self.always.get(operation)
         return None
+
+    def process_request(self, request, client_address) -> None:
+        self._workers.submit(self.process_request_thread, request, client_address)
+
+    def server_close(self) -> None:
+        super().server_close()
+        self._workers.shutdown(wait=False, cancel_futures=True)
 
 
 class FaultyConnection(Connection):
@@ -73,24 +101,24 @@ class FaultyConnection(Connection):
     do_GET = do_POST = do_PUT = do_DELETE = answer
 
     def send(self, answer: Answer, body) -> None:
-        match self.server.mishap(f"{self.command} {self.path}"):
-            case Mishap.DROPPED:
+        match self.server.spoiled(f"{self.command} {self.path}"):
+            case Spoiled.DROPPED:
                 b"".join(answer.body)
                 self._hang_up()
-            case Mishap.CUT:
+            case Spoiled.CUT:
                 whole = b"".join(answer.body)
                 super().send(replace(answer, body=_cut(whole)), body)
-            case Mishap.UNFINISHED:
+            case Spoiled.UNFINISHED:
                 super().send(replace(answer, body=_without_last(answer.body)), body)
-            case Mishap.DRIPPED:
+            case Spoiled.DRIPPED:
                 super().send(replace(answer, body=self._dripped(b"".join(answer.body))), body)
-            case Mishap.PAGE:
+            case Spoiled.PAGE:
                 page = b"<html>504 Gateway Time-out</html>"
                 headers = [("Content-Type", "text/html"), ("Content-Length", str(len(page)))]
                 super().send(Answer(200, headers, [page]), body)
-            case Mishap.OTHER_PROTOCOL:
+            case Spoiled.OTHER_PROTOCOL:
                 super().send(replace(answer, headers=_protocol(answer, "2")), body)
-            case Mishap.NO_PROTOCOL:
+            case Spoiled.NO_PROTOCOL:
                 super().send(replace(answer, headers=_protocol(answer, None)), body)
             case None:
                 super().send(answer, body)

@@ -141,6 +141,14 @@ ARRANGED: Mapping[Mishap, tuple[Operation, Fault]] = {
 }
 
 
+def like_most_clouds(cloud: ShellBackend) -> ShellBackend:
+    cloud.idempotent_create, cloud.resume_restores = False, True
+    cloud.capabilities = replace(
+        cloud.capabilities, snapshot_stops=True, lease_seconds=LEASE_SECONDS, max_lifetime_seconds=LEASE_SECONDS * 2
+    )
+    return cloud
+
+
 class FakeUnderTest:
     def __init__(self, cloud: FakeBackend) -> None:
         self.cloud = cloud
@@ -363,9 +371,4 @@ class TestFakeLikeMostClouds(TestFake):
 
     @pytest.fixture
     def backend(self, tmp_path: Path) -> FakeUnderTest:
-        cloud = ShellBackend(tmp_path)
-        cloud.idempotent_create, cloud.resume_restores = False, True
-        cloud.capabilities = replace(
-            cloud.capabilities, snapshot_stops=True, lease_seconds=LEASE_SECONDS, max_lifetime_seconds=LEASE_SECONDS * 2
-        )
-        return FakeUnderTest(cloud)
+        return FakeUnderTest(like_most_clouds(ShellBackend(tmp_path)))

@@ -14,66 +14,64 @@ import pytest
 
 from differently_adapters.providers.fake import FakeAdapter
 from differently_adapters.remote import RemoteAdapter, RemoteConfig
-from differently_adapters.testing import AdapterConformance
-from differently_core.contract import Adapter, AdapterContext, Operation, Owner, Target
-from differently_core.runtime.clock import SystemClock
-from tests.conformance.adapters.test_fake import FakeUnderTest, ShellBackend
-from tests.support.plugins import FaultyServer, Mishap, faulty
+from differently_adapters.remote.handler import Handler
+from differently_adapters.testing import AdapterConformance, Mishap
+from differently_core.contract import Adapter, AdapterContext, Operation
+from differently_core.runtime.clock import Clock, SystemClock
+from tests.conformance.adapters.test_fake import TOKEN as BACKENDS_TOKEN
+from tests.conformance.adapters.test_fake import FakeUnderTest, ShellBackend, like_most_clouds
+from tests.support.plugins import FaultyServer, Spoiled, faulty
 
 TOKEN = "plugin-canary-3nK8qY1zR6wB0xT5"
 
 
-class RemoteUnderTest:
-    def __init__(self, fake: FakeUnderTest, server: FaultyServer) -> None:
-        self.fake = fake
+class RemoteUnderTest(FakeUnderTest):
+    def __init__(self, cloud: ShellBackend, server: FaultyServer) -> None:
+        super().__init__(cloud)
         self.server = server
-
-    def count(self) -> int:
-        return self.fake.count()
+        self._handler = server.handle_call
 
     def lose_answer(self, operation: Operation) -> None:
-        self.server.expect(operation, Mishap.DROPPED)
-
-    def delay_create(self) -> None:
-        self.fake.delay_create()
-
-    def settle(self) -> None:
-        self.fake.settle()
+        self.server.expect(operation, Spoiled.DROPPED)
 
     @contextlib.contextmanager
     def losing_completions(self) -> Iterator[None]:
-        self.server.always[Operation.EXEC] = Mishap.UNFINISHED
+        self.server.always[Operation.EXEC] = Spoiled.UNFINISHED
         yield
         del self.server.always[Operation.EXEC]
 
-    def plant_foreign(self, ours: Owner, theirs: Owner) -> Target:
-        return self.fake.plant_foreign(ours, theirs)
-
     def break_list(self) -> None:
-        self.server.expect(Operation.LIST, Mishap.CUT)
+        self.server.expect(Operation.LIST, Spoiled.CUT)
+
+    def arrange(self, mishap: Mishap) -> None:
+        if mishap is Mishap.CREDENTIAL_REVOKED:
+            self.server.handle_call = Handler(self._handler.adapter, "another one")
+        else:
+            super().arrange(mishap)
 
     def go_down(self) -> None:
         self.server.down = True
 
     def come_up(self) -> None:
+        super().come_up()
         self.server.down = False
+        self.server.handle_call = self._handler
 
 
-def client(server: FaultyServer, pool: str = "remote") -> RemoteAdapter:
+def client(server: FaultyServer) -> RemoteAdapter:
     config = RemoteConfig(endpoint=server.url, allow_http=True, allow_loopback=True)
-    return RemoteAdapter(AdapterContext(pool, "inst_any", config, SystemClock(), {"token": TOKEN}))
+    return RemoteAdapter(AdapterContext("remote", "inst_any", config, SystemClock(), {"token": TOKEN}))
 
 
 class TestRemote(AdapterConformance):
     kind = "remote"
-    secrets = (TOKEN,)
-    idempotent_create = True
+    secrets = (TOKEN, BACKENDS_TOKEN)
 
     @pytest.fixture
     def backend(self, tmp_path: Path) -> Iterator[RemoteUnderTest]:
-        fake = FakeUnderTest(ShellBackend(tmp_path, idempotent_create=self.idempotent_create))
-        with faulty(FakeAdapter.over(fake.cloud), TOKEN) as server:
-            yield RemoteUnderTest(fake, server)
+        cloud = ShellBackend(tmp_path)
+        with faulty(FakeAdapter.over(cloud, credential={"token": BACKENDS_TOKEN}), TOKEN) as server:
+            yield RemoteUnderTest(cloud, server)
 
     @pytest.fixture
     def adapter(self, backend: RemoteUnderTest) -> Iterator[Adapter]:
@@ -86,15 +84,23 @@ class TestRemote(AdapterConformance):
             yield adapter
 
     @pytest.fixture
+    def clock(self, backend: RemoteUnderTest) -> Clock:
+        return backend.cloud.clock
+
+    @pytest.fixture
     def pause(self, backend: RemoteUnderTest) -> Callable[[], None]:
         def pause() -> None:
-            backend.fake.cloud.clock.sleep(0.1)
+            backend.cloud.clock.sleep(0.1)
             threading.Event().wait(0.002)  # and a moment of real time, for processes that are really ending
 
         return pause
 
 
-class TestRemoteThatCreatesTwice(TestRemote):
-    """A plugin whose backend makes a second instance, and says so."""
+class TestRemoteLikeMostClouds(TestRemote):
+    """A repeated create makes a second instance, leases end, a pause is a checkpoint, and a snapshot stops."""
 
-    idempotent_create = False
+    @pytest.fixture
+    def backend(self, tmp_path: Path) -> Iterator[RemoteUnderTest]:
+        cloud = like_most_clouds(ShellBackend(tmp_path))
+        with faulty(FakeAdapter.over(cloud, credential={"token": BACKENDS_TOKEN}), TOKEN) as server:
+            yield RemoteUnderTest(cloud, server)

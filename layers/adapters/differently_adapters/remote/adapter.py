@@ -416,6 +416,7 @@ class RemoteAdapter:
                 raise
 
     def port_expose(self, target: Target, port: int, seconds: int) -> Exposure:
+        _check_port(port)
         path = self._checked(target, Operation.PORT_EXPOSE)
         asked: Json = {"port": port}
         if self._met().checks_owner:
@@ -424,6 +425,7 @@ class RemoteAdapter:
         return Exposure(port, told.url, told.expires_at)
 
     def port_revoke(self, target: Target, port: int) -> None:
+        _check_port(port)
         path = self._checked(target, Operation.PORT_REVOKE)
         self._http.answer(self._call("DELETE", f"{path}/ports/{port}", target.owner, CHANGE_SECONDS))
 
@@ -517,6 +519,8 @@ class RemoteAdapter:
         return self._job("POST", target, Operation.JOB_STOP, job, "/stop")
 
     def job_interrupt(self, target: Target, job: str) -> Job:
+        if self._is_made(Operation.JOB_INTERRUPT):
+            return self._jobs.interrupt(target, job)
         return self._job("POST", target, Operation.JOB_INTERRUPT, job, "/interrupt")
 
     def _is_made(self, operation: Operation) -> bool:
@@ -659,6 +663,11 @@ def _job_segment(job: str) -> str:
     if not re.fullmatch(JOB_ID_PATTERN, job):
         raise InvalidRequest("The job id is not valid.", field="job")
     return segment(job)
+
+
+def _check_port(port: int) -> None:
+    if not 1 <= port <= 65_535:
+        raise InvalidRequest("A port is a number from 1 to 65535.", field="port")
 
 
 def _missing(owner: Owner) -> NotFound:

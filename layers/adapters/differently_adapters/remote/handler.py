@@ -144,7 +144,7 @@ class Handler:
     def __init__(self, adapter: Adapter, token: str | None, ids: IdSource | None = None) -> None:
         if token is not None and not token.strip():
             raise ValueError("an empty token would let everybody in; give None if that is meant")
-        self._adapter = adapter
+        self.adapter = adapter
         self._ids = ids or SystemIds(SystemClock())
         self._token = None if token is None else token.encode()
 
@@ -186,9 +186,9 @@ class Handler:
             case ("GET", "info"):
                 return _json(self._info())
             case ("GET", "capacity"):
-                return _json(capacity_json(self._adapter.capacity()))
+                return _json(capacity_json(self.adapter.capacity()))
             case ("GET", "health"):
-                self._adapter.health()
+                self.adapter.health()
                 return _json({"status": "ok"})
             case ("GET", "credential"):
                 self._need(Operation.VERIFY_CREDENTIAL).verify_credential()
@@ -214,7 +214,7 @@ class Handler:
             case "GET":
                 return self._list(request)
             case "DELETE":
-                self._adapter.delete(Target(Owner(_asked(request, "installation"), _asked(request, "sandboxId"))))
+                self.adapter.delete(Target(Owner(_asked(request, "installation"), _asked(request, "sandboxId"))))
                 return _nothing()
             case _:
                 raise _no_route()
@@ -222,9 +222,9 @@ class Handler:
     def _instance(self, request: Request, target: Target, rest: tuple[str, ...]) -> Answer:
         match (request.method, *rest):
             case ("GET",):
-                return _json(_instance(self._adapter.get(target)))
+                return _json(_instance(self.adapter.get(target)))
             case ("DELETE",):
-                self._adapter.delete(target)
+                self.adapter.delete(target)
                 return _nothing()
             case ("POST", "exec"):
                 return self._exec(request, target)
@@ -253,16 +253,16 @@ class Handler:
     # The pool.
 
     def _info(self) -> dict[str, JsonValue]:
-        told = self._adapter.capabilities()
-        offered = [operation.value for operation in Operation if _offers(self._adapter, operation)]
-        features = effective_features(self._adapter, told.features)
-        return info_json(self._adapter.info(), told, features, offered)
+        told = self.adapter.capabilities()
+        offered = [operation.value for operation in Operation if _offers(self.adapter, operation)]
+        features = effective_features(self.adapter, told.features)
+        return info_json(self.adapter.info(), told, features, offered)
 
     def _need(self, operation: Operation) -> Adapter:
         """The adapter, if it offers the operation; a refusal comes before any work of it."""
-        if not _offers(self._adapter, operation):
-            raise unsupported(self._adapter, operation, "this plugin")
-        return self._adapter
+        if not _offers(self.adapter, operation):
+            raise unsupported(self.adapter, operation, "this plugin")
+        return self.adapter
 
     def _target(self, request: Request, ref: str) -> Target:
         """Whose instance is meant: by the caller's word, by the ref's, or by both if they agree."""
@@ -298,15 +298,15 @@ class Handler:
         asked = told.value(snapshot)
         if not asked.owner.installation:
             raise InvalidRequest("The label differently.dev/installation is missing.", field="labels")
-        return _json(_instance(self._adapter.create(asked, _deadline(request))))
+        return _json(_instance(self.adapter.create(asked, _deadline(request))))
 
     def _list(self, request: Request) -> Answer:
         installation = _asked(request, "installation")
         sandbox = request.query.get("sandboxId")
         if sandbox is None:
-            return _json([_instance(instance) for instance in self._adapter.list(installation)])
+            return _json([_instance(instance) for instance in self.adapter.list(installation)])
         try:
-            return _json([_instance(self._adapter.get(Target(Owner(installation, sandbox))))])
+            return _json([_instance(self.adapter.get(Target(Owner(installation, sandbox))))])
         except NotFound:
             return _json([])
 
@@ -337,7 +337,7 @@ class Handler:
         asked = _read(request, ToldTransition).value()
         if asked.operation:
             return asked
-        return Transition(self._ids.new("op"), asked.incarnation or self._adapter.get(target).incarnation)
+        return Transition(self._ids.new("op"), asked.incarnation or self.adapter.get(target).incarnation)
 
     def _snapshot(self, request: Request, ref: str) -> Answer:
         target = self._target(request, ref)
@@ -360,7 +360,7 @@ class Handler:
             events = self._need(Operation.EXEC_STREAM).exec_stream(target, _command(told), quiet or QUIET_SECONDS_MAX)
             return Answer(200, [("Content-Type", NDJSON)], _lines(events, told.encoding, tells_quiet=quiet > 0))
         kept = OUTPUT_BYTES_MAX if told.output_bytes_max is None else told.output_bytes_max
-        result = self._adapter.exec(target, _command(told), kept)
+        result = self.adapter.exec(target, _command(told), kept)
         return _json(ToldResult.of(result, told.encoding).json_())
 
     def _jobs(self, request: Request, target: Target, rest: tuple[str, ...]) -> Answer:

@@ -37,6 +37,7 @@ MADE_FROM: Final[Mapping[Operation, Operation]] = {
     Operation.JOB_STATUS: Operation.EXEC,
     Operation.JOB_OUTPUT: Operation.EXEC,
     Operation.JOB_STOP: Operation.EXEC,
+    Operation.JOB_INTERRUPT: Operation.EXEC,
     Operation.FILE_STAT: Operation.FILE_LIST,
     Operation.FILE_DELETE: Operation.FILE_LIST,
     Operation.DISCOVER: Operation.CAPABILITIES,

@@ -159,7 +159,7 @@ class InstanceJson(TypedDict):
     """One instance. A list holds thousands, so it stays a dictionary: checked in a fifth of the time of a model."""
 
     ref: Name
-    sandboxId: Name
+    sandboxId: Text
     installation: NotRequired[Text | None]
     """Version 1 does not say it."""
     state: InstanceState

@@ -24,7 +24,7 @@ from differently_core.contract import AdapterContext, CommandResult, Exit, Opera
 from differently_core.errors import BackendError, ExecUnconfirmed, ProviderUnavailable
 from differently_core.model.exec import ExecRequest
 from differently_core.runtime.clock import SystemClock, VirtualClock
-from tests.support.plugins import FaultyServer, Mishap, faulty
+from tests.support.plugins import FaultyServer, Spoiled, faulty
 
 TOKEN = "plugin-canary-3nK8qY1zR6wB0xT5"
 OWNER = Owner("inst_a", "sbx_1")
@@ -61,11 +61,11 @@ def sandbox(adapter: RemoteAdapter) -> Target:
 # Spoiled answers.
 
 
-@pytest.mark.parametrize("mishap", [m for m in Mishap if m is not Mishap.DRIPPED and m is not Mishap.UNFINISHED])
+@pytest.mark.parametrize("spoiled", [m for m in Spoiled if m is not Spoiled.DRIPPED and m is not Spoiled.UNFINISHED])
 def test_a_spoiled_answer_to_a_create_leaves_it_unknown_and_findable(
-    server: FaultyServer, adapter: RemoteAdapter, backend: FakeBackend, mishap: Mishap
+    server: FaultyServer, adapter: RemoteAdapter, backend: FakeBackend, spoiled: Spoiled
 ) -> None:
-    server.expect(Operation.CREATE, mishap)
+    server.expect(Operation.CREATE, spoiled)
     with pytest.raises(ProviderUnavailable) as failed:
         adapter.create(a_create_request(OWNER), 10.0)
     assert not failed.value.settled
@@ -75,12 +75,12 @@ def test_a_spoiled_answer_to_a_create_leaves_it_unknown_and_findable(
     assert adapter.create(a_create_request(OWNER), 10.0).ref == found.ref
 
 
-@pytest.mark.parametrize("mishap", [m for m in Mishap if m is not Mishap.DRIPPED])
+@pytest.mark.parametrize("spoiled", [m for m in Spoiled if m is not Spoiled.DRIPPED])
 @pytest.mark.parametrize("streamed", [True, False])
 def test_a_spoiled_answer_to_a_command_is_unconfirmed_and_not_repeated(
-    server: FaultyServer, adapter: RemoteAdapter, sandbox: Target, mishap: Mishap, streamed: bool
+    server: FaultyServer, adapter: RemoteAdapter, sandbox: Target, spoiled: Spoiled, streamed: bool
 ) -> None:
-    server.expect(Operation.EXEC, mishap)
+    server.expect(Operation.EXEC, spoiled)
     with pytest.raises(ExecUnconfirmed):
         run(adapter, sandbox, streamed)
     assert len([request for request in server.requests if "/exec" in request]) == 1
@@ -91,11 +91,11 @@ def run(adapter: RemoteAdapter, sandbox: Target, streamed: bool) -> object:
     return list(adapter.exec_stream(sandbox, request, 5.0)) if streamed else adapter.exec(sandbox, request, 100)
 
 
-@pytest.mark.parametrize("mishap", [Mishap.DROPPED, Mishap.CUT, Mishap.PAGE, Mishap.OTHER_PROTOCOL])
+@pytest.mark.parametrize("spoiled", [Spoiled.DROPPED, Spoiled.CUT, Spoiled.PAGE, Spoiled.OTHER_PROTOCOL])
 def test_a_spoiled_list_is_an_error(
-    server: FaultyServer, adapter: RemoteAdapter, sandbox: Target, mishap: Mishap
+    server: FaultyServer, adapter: RemoteAdapter, sandbox: Target, spoiled: Spoiled
 ) -> None:
-    server.expect(Operation.LIST, mishap)
+    server.expect(Operation.LIST, spoiled)
     with pytest.raises(BackendError):
         adapter.list("inst_a")
     assert len(adapter.list("inst_a")) == 1
@@ -103,7 +103,7 @@ def test_a_spoiled_list_is_an_error(
 
 def test_a_dripping_plugin_is_left_at_the_deadline(server: FaultyServer, adapter: RemoteAdapter) -> None:
     adapter.info()
-    server.expect(Operation.CREATE, Mishap.DRIPPED)
+    server.expect(Operation.CREATE, Spoiled.DRIPPED)
     with pytest.raises(ProviderUnavailable, match="in time") as failed:
         adapter.create(a_create_request(OWNER), 0.2)
     assert not failed.value.settled
