@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import signal
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from differently_adapters.providers.devhost import DevhostAdapter, DevhostConfig
-from differently_adapters.testing import AdapterConformance, a_create_request
+from differently_adapters.testing import AdapterConformance, CannotHappen, Mishap, a_create_request
 from differently_core.contract import Adapter, AdapterContext, Operation, Owner, Target
 from differently_core.runtime.clock import SystemClock
 
@@ -22,6 +25,21 @@ class DevhostBackend:
 
     def count(self) -> int:
         return len(list(self.root.glob("*/sbx_*")))
+
+    def snapshots(self) -> int:
+        return len(list(self.root.glob("*/snapshots/snap-*")))
+
+    def state_digest(self) -> str:
+        told = hashlib.sha256()
+        for path in sorted(self.root.rglob("*")):
+            found = path.lstat()
+            told.update(f"{path} {found.st_mode} {found.st_mtime_ns}".encode())
+            if stat.S_ISREG(found.st_mode):
+                told.update(path.read_bytes())
+        return told.hexdigest()
+
+    def requests(self, operation: Operation) -> int:
+        raise CannotHappen("nothing lies between the adapter and the directory")
 
     def lose_answer(self, operation: Operation) -> None:
         """Nothing lies between: the client that dies before it reads is the only way to lose an answer."""
@@ -42,14 +60,20 @@ class DevhostBackend:
             signal.signal(signal.SIGCHLD, before)
 
     def plant_foreign(self, ours: Owner, theirs: Owner) -> Target:
-        client(self.root).create(a_create_request(theirs), 5.0)
-        place = self.root / ours.installation / ours.sandbox
-        place.parent.mkdir(parents=True, exist_ok=True)
-        (self.root / theirs.installation / theirs.sandbox).rename(place)
+        client(self.root).create(a_create_request(ours), 5.0)
+        meta = self.root / ours.installation / ours.sandbox / "meta.json"
+        said = json.loads(meta.read_text())
+        meta.write_text(json.dumps({**said, "installation": theirs.installation, "sandbox": theirs.sandbox}))
         return Target(ours, ours.sandbox)
 
     def break_list(self) -> None:
         next(iter(self.root.glob("*/sbx_*/meta.json"))).write_text("{cut off")
+
+    def arrange(self, mishap: Mishap) -> None:
+        if mishap is not Mishap.RESTORE_FAILS:
+            raise CannotHappen("a directory is made and read in one step")
+        for home in self.root.glob("*/snapshots/*/home"):
+            home.rmdir()
 
     def go_down(self) -> None:
         if not self._aside.exists():

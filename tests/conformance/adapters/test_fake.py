@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -14,9 +15,26 @@ from typing import ClassVar, NoReturn
 import pytest
 
 from differently_adapters.jobs import ShellJobs
-from differently_adapters.providers.fake import FakeAdapter, FakeBackend, FakeInstance, Late, LoseAnswer, Refuse
+from differently_adapters.providers.fake import (
+    Fail,
+    FakeAdapter,
+    FakeBackend,
+    FakeInstance,
+    Fault,
+    Ignored,
+    IgnoreFilter,
+    Late,
+    Linger,
+    LoseAnswer,
+    LosePage,
+    OverlapPages,
+    Refuse,
+    RepeatCursor,
+    Revert,
+    Slow,
+)
 from differently_adapters.providers.fake.instances import FakeFile
-from differently_adapters.testing import AdapterConformance, HostShell
+from differently_adapters.testing import AdapterConformance, HostShell, Mishap
 from differently_adapters.testing.files import ALL_FILES
 from differently_core.contract import (
     Adapter,
@@ -42,12 +60,15 @@ from differently_core.contract import (
     Unsupported,
     unsupported,
 )
+from differently_core.errors import InsufficientCapacity, InvalidRequest
 from differently_core.model import features
 from differently_core.model.exec import ExecRequest, FileInfo, Job, Stream
-from differently_core.runtime.clock import SystemClock, VirtualClock
+from differently_core.runtime.clock import Clock, SystemClock, VirtualClock
 
 SETTLES_SECONDS = 30.0
+TOKEN = "canary-token-5d81"
 COMMAND_SECONDS_MAX = 1.5
+LEASE_SECONDS = 10**6
 OUTPUT_BYTES_MAX = 32 * 1024 * 1024
 
 
@@ -58,9 +79,9 @@ class ShellBackend(FakeBackend):
     as one that would run for ever.
     """
 
-    def __init__(self, root: Path, *, idempotent_create: bool = True, mirrors_files: bool = True) -> None:
+    def __init__(self, root: Path, *, mirrors_files: bool = True) -> None:
         super().__init__(
-            VirtualClock(), idempotent_create=idempotent_create, settles_seconds=SETTLES_SECONDS,
+            VirtualClock(), settles_seconds=SETTLES_SECONDS, page_size=2, token=TOKEN,
             exec_function=self._run, stream_function=self._stream,
         )  # fmt: skip
         self._mirrors_files = mirrors_files
@@ -103,12 +124,39 @@ def _from_disk(instance: FakeInstance, home: Path) -> None:
             instance.files[name] = FakeFile(path.read_bytes(), SystemClock().now())
 
 
+ARRANGED: Mapping[Mishap, tuple[Operation, Fault]] = {
+    Mishap.NO_ROOM: (Operation.CREATE, Refuse(InsufficientCapacity("full"))),
+    Mishap.INSTANCE_FAILS: (Operation.CREATE, Fail()),
+    Mishap.BOOTSTRAP_FAILS: (Operation.CREATE, Fail()),
+    Mishap.REQUEST_REFUSED: (Operation.CREATE, Refuse(InvalidRequest("There is no such image."))),
+    Mishap.DELETE_CONFLICTS: (Operation.DELETE, Linger(SETTLES_SECONDS, conflict=True)),
+    Mishap.PAGE_LOST: (Operation.LIST, LosePage()),
+    Mishap.CURSOR_REPEATED: (Operation.LIST, RepeatCursor()),
+    Mishap.PAGES_OVERLAP: (Operation.LIST, OverlapPages()),
+    Mishap.FILTER_IGNORED: (Operation.LIST, IgnoreFilter()),
+    Mishap.PAUSE_HANGS: (Operation.PAUSE, Slow(SETTLES_SECONDS)),
+    Mishap.PAUSE_REVERTS: (Operation.PAUSE, Revert()),
+    Mishap.SNAPSHOT_FAILS: (Operation.SNAPSHOT, Revert()),
+    Mishap.EGRESS_UNCONFIRMED: (Operation.EGRESS_SET, Ignored()),
+}
+
+
 class FakeUnderTest:
     def __init__(self, cloud: FakeBackend) -> None:
         self.cloud = cloud
 
     def count(self) -> int:
         return len(self.cloud.instances())
+
+    def snapshots(self) -> int:
+        return len(self.cloud.snapshots())
+
+    def state_digest(self) -> str:
+        kept = f"{self.cloud.instances()} {self.cloud.snapshots()}"
+        return hashlib.sha256(kept.encode()).hexdigest()
+
+    def requests(self, operation: Operation) -> int:
+        return self.cloud.calls[operation]
 
     def lose_answer(self, operation: Operation) -> None:
         self.cloud.expect(operation, LoseAnswer())
@@ -131,28 +179,47 @@ class FakeUnderTest:
     def break_list(self) -> None:
         self.cloud.expect(Operation.LIST, Refuse())
 
+    def arrange(self, mishap: Mishap) -> None:
+        match mishap:
+            case Mishap.CREDENTIAL_REVOKED:
+                self.cloud.token = "another one"
+            case Mishap.RESTORE_FAILS:
+                for snapshot in self.cloud.snapshots():
+                    snapshot.broken = True
+            case Mishap.FALLS_ASLEEP:
+                for instance in self.cloud.instances():
+                    self.cloud.fall_asleep(instance.ref)
+            case _:
+                operation, fault = ARRANGED[mishap]
+                self.cloud.expect(operation, fault)
+
     def go_down(self) -> None:
         self.cloud.up = False
 
     def come_up(self) -> None:
         self.cloud.up = True
+        self.cloud.token = TOKEN
 
 
 class TestFake(AdapterConformance):
     kind = "fake"
-    idempotent_create = True
+    secrets = (TOKEN,)
 
     @pytest.fixture
     def backend(self, tmp_path: Path) -> FakeUnderTest:
-        return FakeUnderTest(ShellBackend(tmp_path, idempotent_create=self.idempotent_create))
+        return FakeUnderTest(ShellBackend(tmp_path))
 
     @pytest.fixture
     def adapter(self, backend: FakeUnderTest) -> Adapter:
-        return FakeAdapter.over(backend.cloud)
+        return FakeAdapter.over(backend.cloud, credential={"token": TOKEN})
 
     @pytest.fixture
     def restarted(self, backend: FakeUnderTest) -> Adapter:
-        return FakeAdapter.over(backend.cloud)
+        return FakeAdapter.over(backend.cloud, credential={"token": TOKEN})
+
+    @pytest.fixture
+    def clock(self, backend: FakeUnderTest) -> Clock:
+        return backend.cloud.clock
 
     @pytest.fixture
     def pause(self, backend: FakeUnderTest) -> Callable[[], None]:
@@ -280,18 +347,25 @@ class TestPlainExec(TestFake):
 
     @pytest.fixture
     def adapter(self, backend: FakeUnderTest) -> Adapter:
-        return PlainAdapter.over(backend.cloud)
+        return PlainAdapter.over(backend.cloud, credential={"token": TOKEN})
 
     @pytest.fixture
     def restarted(self, backend: FakeUnderTest) -> Adapter:
-        return PlainAdapter.over(backend.cloud)
+        return PlainAdapter.over(backend.cloud, credential={"token": TOKEN})
 
     @pytest.fixture
     def pause(self) -> Callable[[], None]:
         return lambda: SystemClock().sleep(0.01)  # its jobs live in real time
 
 
-class TestFakeThatCreatesTwice(TestFake):
-    """Most clouds: a create repeated under one sandbox id makes a second instance."""
+class TestFakeLikeMostClouds(TestFake):
+    """A repeated create makes a second instance, leases end, a pause is a checkpoint, and a snapshot stops."""
 
-    idempotent_create = False
+    @pytest.fixture
+    def backend(self, tmp_path: Path) -> FakeUnderTest:
+        cloud = ShellBackend(tmp_path)
+        cloud.idempotent_create, cloud.resume_restores = False, True
+        cloud.capabilities = replace(
+            cloud.capabilities, snapshot_stops=True, lease_seconds=LEASE_SECONDS, max_lifetime_seconds=LEASE_SECONDS * 2
+        )
+        return FakeUnderTest(cloud)

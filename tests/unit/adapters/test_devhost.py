@@ -416,6 +416,17 @@ def test_a_file_that_shrinks_while_it_is_read_is_no_whole_file(
         list(content.chunks)
 
 
+def test_a_file_that_is_not_read_to_its_end_is_closed(adapter: DevhostAdapter, target: Target) -> None:
+    adapter.file_write(target, "file", [bytes(MIB)])
+    before = os.listdir("/proc/self/fd")
+    for taken in (0, 1):
+        content = adapter.file_read(target, "file")
+        for _ in range(taken):
+            next(content.chunks)
+        del content
+    assert os.listdir("/proc/self/fd") == before
+
+
 def test_a_file_that_arrives_is_seen_by_nobody(adapter: DevhostAdapter, target: Target, run_in: Run) -> None:
     def halfway() -> Iterator[bytes]:
         yield b"half"

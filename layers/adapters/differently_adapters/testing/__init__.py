@@ -9,7 +9,8 @@
         @pytest.fixture
         def adapter(self, backend) -> LabFleetAdapter: ...
 
-Every test is inherited. A test is skipped only for a reason that the adapter's own declaration gives. Needs pytest.
+Every test is inherited. A test is skipped only for a reason that the adapter's declaration or its backend gives.
+Needs pytest.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from __future__ import annotations
 import pytest
 
 # A failed assertion then shows its values, as in a test file.
-TOPICS = ("declaration", "lifecycle", "ownership", "commands", "jobs", "files")
+TOPICS = (
+    "declaration", "lifecycle", "listing", "ownership", "observation", "failures", "states", "snapshots", "network",
+    "commands", "jobs", "files",
+)  # fmt: skip
 pytest.register_assert_rewrite(*(f"{__name__}.{topic}" for topic in TOPICS))
 
-from .backend import BackendUnderTest  # noqa: E402
+from .backend import BackendUnderTest, CannotHappen, Mishap  # noqa: E402
 from .conformance import AdapterConformance  # noqa: E402
 from .fixtures import a_create_request  # noqa: E402
 from .shell import HostShell  # noqa: E402
 
-__all__ = ["AdapterConformance", "BackendUnderTest", "HostShell", "a_create_request"]
+__all__ = ["AdapterConformance", "BackendUnderTest", "CannotHappen", "HostShell", "Mishap", "a_create_request"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
+import pytest
+
 from differently_core.contract import (
     Adapter,
     CreateRequest,
@@ -17,6 +19,7 @@ from differently_core.contract import (
     Target,
     Transition,
 )
+from differently_core.errors import BackendError, DifferentlyError
 from differently_core.model.exec import ExecRequest
 
 ECHO = ExecRequest(command="echo unexpected")
@@ -93,6 +96,17 @@ def every_call(request: CreateRequest, ref: str) -> Mapping[Operation, Callable[
         **{operation: _bound(call, target) for operation, call in ON_TARGET.items()},
         **{operation: _bound(call, request.owner, ref) for operation, call in ON_SNAPSHOT.items()},
     }
+
+
+def unheard(call: Callable[[], object]) -> None:
+    """Make a call and never hear its answer. If the adapter noticed, it says that it does not know."""
+    try:
+        call()
+    except BackendError as error:
+        if error.settled:
+            pytest.fail("a lost answer was reported as settled")
+    except DifferentlyError as error:
+        pytest.fail(f"a lost answer was reported as {error.code}")
 
 
 def _bound(call: Callable[..., object], *what: object) -> Callable[[Adapter], object]:

@@ -14,6 +14,7 @@ from differently_core.contract import (
     Owner,
     Target,
     Unsupported,
+    effective_features,
     supports,
     validate,
 )
@@ -44,8 +45,13 @@ class DeclarationTests(SuiteFixtures):
         told = adapter.capabilities().features
         assert told <= features.KNOWN
         assert features.EXEC in told
-        assert (features.EXEC_STREAM in told) <= supports(adapter, Operation.EXEC_STREAM)
-        assert (features.FILES in told) <= supports(adapter, Operation.FILE_READ)
+        assert effective_features(adapter, told) == told
+
+    def test_limits_are_amounts_and_a_lease_can_be_renewed(self, adapter: Adapter) -> None:
+        told = adapter.capabilities()
+        amounts = (told.max_cpu_millis, told.max_memory_mib, told.max_disk_gib, told.max_lifetime_seconds)
+        assert min(amounts) >= 0
+        assert told.lease_seconds == 0 or supports(adapter, Operation.RENEW)
 
     def test_capacity_is_told_in_full_or_as_unbounded(self, adapter: Adapter) -> None:
         room = adapter.capacity()

@@ -14,18 +14,22 @@ from differently_core.contract import Adapter, CommandResult, CreateRequest, Ope
 from differently_core.errors import DifferentlyError
 from differently_core.model.exec import ExecRequest
 from differently_core.model.resources import Size
-from differently_core.runtime.clock import SystemClock
+from differently_core.runtime.clock import Clock, SystemClock
 from differently_core.runtime.ids import SystemIds
 
-from .backend import BackendUnderTest
+from .backend import BackendUnderTest, CannotHappen, Mishap
 
 Run = Callable[..., CommandResult]
 Make = Callable[..., CreateRequest]
 Until = Callable[[Callable[[], bool]], None]
+Arrange = Callable[[Mishap], None]
+Asked = Callable[[Operation], int]
 
 WAITS_MAX = 2_000
 OUTPUT_BYTES = 1_048_576
 CREATE_SECONDS = 120.0
+MOVE_SECONDS = 60.0
+SNAPSHOT_SECONDS = 300.0
 
 
 def a_create_request(owner: Owner, env: Mapping[str, str] | None = None) -> CreateRequest:
@@ -68,6 +72,11 @@ class AdapterFixtures:
         return adapter
 
     @pytest.fixture
+    def clock(self) -> Clock:
+        """The clock that the backend lives by."""
+        return SystemClock()
+
+    @pytest.fixture
     def pause(self) -> Callable[[], None]:
         """Let a little time pass while the suite waits for a condition."""
         clock = SystemClock()
@@ -106,6 +115,30 @@ class SuiteFixtures(AdapterFixtures):
             return replace(request, template=self.template, image=self.image)
 
         return make
+
+    @pytest.fixture
+    def arrange(self, backend: BackendUnderTest) -> Arrange:
+        """Let a mishap come, or skip the test because this backend does not know it."""
+
+        def arrange(mishap: Mishap) -> None:
+            try:
+                backend.arrange(mishap)
+            except CannotHappen as why:
+                pytest.skip(f"{self.kind}: it cannot be that {mishap}: {why}")
+
+        return arrange
+
+    @pytest.fixture
+    def asked(self, backend: BackendUnderTest) -> Asked:
+        """How often the backend was asked for an operation, or skip the test because nobody counts."""
+
+        def asked(operation: Operation) -> int:
+            try:
+                return backend.requests(operation)
+            except CannotHappen as why:
+                pytest.skip(f"{self.kind}: requests cannot be counted: {why}")
+
+        return asked
 
     @pytest.fixture
     def until(self, pause: Callable[[], None]) -> Until:

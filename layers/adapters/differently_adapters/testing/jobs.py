@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from differently_core.contract import Adapter, Operation, Target
+from differently_core.contract import Adapter, Operation, Target, supports
 from differently_core.errors import InvalidRequest, InvalidState, NotFound
 from differently_core.model.exec import EXIT_TIMEOUT, ExecRequest, Job, JobState, Stream
 
@@ -16,6 +16,8 @@ from .fixtures import Run, SuiteFixtures, Until, needs
 
 LONG = "sleep 600"
 STARTS = 6
+EXIT_INTERRUPTED = 130
+"""128 + SIGINT."""
 ALL_JOBS = (Operation.JOB_START, Operation.JOB_STATUS, Operation.JOB_OUTPUT, Operation.JOB_STOP)
 Start = Callable[..., Job]
 Ended = Callable[[str], Job]
@@ -148,6 +150,16 @@ class JobTests(SuiteFixtures):
         before = ended("done")
         assert adapter.job_stop(sandbox, "done") == before
 
+    def test_an_interrupted_job_ends_by_itself(
+        self, adapter: Adapter, sandbox: Target, start: Start, ended: Ended
+    ) -> None:
+        needs(adapter, Operation.JOB_INTERRUPT)
+        start("polite", LONG, timeout_seconds=600)
+        adapter.job_interrupt(sandbox, "polite")
+        job = ended("polite")
+        assert (job.state, job.exit_code) == (JobState.EXITED, EXIT_INTERRUPTED)
+        assert adapter.job_interrupt(sandbox, "polite") == job
+
     def test_the_timeout_of_a_job_ends_it(self, start: Start, ended: Ended) -> None:
         start("slow", LONG, timeout_seconds=1)
         job = ended("slow")
@@ -173,6 +185,9 @@ class JobTests(SuiteFixtures):
         ):
             with pytest.raises(NotFound):
                 call()
+        if supports(adapter, Operation.JOB_INTERRUPT):
+            with pytest.raises(NotFound):
+                adapter.job_interrupt(sandbox, "nothing")
 
     @pytest.mark.parametrize("job", ["", "../up", "a/b", "a b", "-x", "x" * 65])
     def test_a_job_id_that_is_none_is_refused(self, start: Start, job: str) -> None:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
-from differently_core.contract import Adapter, InstanceState, Operation, Owner, Target
-from differently_core.errors import BackendError, DifferentlyError, NotFound
+from differently_core.contract import (
+    LABEL_INSTALLATION,
+    LABEL_SANDBOX,
+    Adapter,
+    InstanceState,
+    Operation,
+    Owner,
+    Target,
+)
+from differently_core.errors import BackendError, InvalidRequest, InvalidState, NotFound
 
-from .backend import BackendUnderTest
-from .fixtures import CREATE_SECONDS, Make, SuiteFixtures, Until, needs_idempotent_create
+from .backend import BackendUnderTest, Mishap
+from .calls import unheard
+from .fixtures import CREATE_SECONDS, Arrange, Make, SuiteFixtures, Until, needs_idempotent_create
 
 OVERLAPPING = 8
 
@@ -69,7 +79,7 @@ class LifecycleTests(SuiteFixtures):
         self, adapter: Adapter, restarted: Adapter, backend: BackendUnderTest, owner: Owner, make: Make
     ) -> None:
         backend.lose_answer(Operation.CREATE)
-        _unheard(lambda: adapter.create(make(owner), CREATE_SECONDS))
+        unheard(lambda: adapter.create(make(owner), CREATE_SECONDS))
         found = restarted.get(Target(owner))
         assert found.owner == owner
         assert [instance.ref for instance in restarted.list(owner.installation)] == [found.ref]
@@ -79,7 +89,7 @@ class LifecycleTests(SuiteFixtures):
     ) -> None:
         needs_idempotent_create(adapter)
         backend.lose_answer(Operation.CREATE)
-        _unheard(lambda: adapter.create(make(owner), CREATE_SECONDS))
+        unheard(lambda: adapter.create(make(owner), CREATE_SECONDS))
         again = restarted.create(make(owner), CREATE_SECONDS)
         assert backend.count() == 1
         assert restarted.get(Target(owner)).ref == again.ref
@@ -88,7 +98,7 @@ class LifecycleTests(SuiteFixtures):
         self, adapter: Adapter, restarted: Adapter, backend: BackendUnderTest, owner: Owner, make: Make
     ) -> None:
         backend.lose_answer(Operation.CREATE)
-        _unheard(lambda: adapter.create(make(owner), CREATE_SECONDS))
+        unheard(lambda: adapter.create(make(owner), CREATE_SECONDS))
         restarted.delete(Target(owner))
         assert backend.count() == 0
 
@@ -146,7 +156,7 @@ class LifecycleTests(SuiteFixtures):
         self, adapter: Adapter, restarted: Adapter, backend: BackendUnderTest, sandbox: Target
     ) -> None:
         backend.lose_answer(Operation.DELETE)
-        _unheard(lambda: adapter.delete(sandbox))
+        unheard(lambda: adapter.delete(sandbox))
         restarted.delete(sandbox)
         assert backend.count() == 0
 
@@ -157,20 +167,33 @@ class LifecycleTests(SuiteFixtures):
             list(pool.map(lambda client: client.delete(sandbox), [adapter, restarted]))
         assert backend.count() == 0
 
+    def test_a_delete_in_transition_is_no_success_and_is_finished_later(
+        self, adapter: Adapter, backend: BackendUnderTest, sandbox: Target, arrange: Arrange
+    ) -> None:
+        arrange(Mishap.DELETE_CONFLICTS)
+        for _ in range(2):
+            with pytest.raises((InvalidState, BackendError)):
+                adapter.delete(sandbox)
+        backend.settle()
+        adapter.delete(sandbox)
+        assert backend.count() == 0
+
+    def test_labels_of_a_request_do_not_pass_for_its_owner(
+        self, adapter: Adapter, owner: Owner, new_owner: Callable[[], Owner], make: Make
+    ) -> None:
+        other = new_owner()
+        claims = {LABEL_SANDBOX: other.sandbox, LABEL_INSTALLATION: "inst_other"}
+        try:
+            created = adapter.create(replace(make(owner), labels=claims), CREATE_SECONDS)
+        except InvalidRequest:
+            return
+        assert adapter.get(Target(owner, created.ref)).owner == owner
+        with pytest.raises(NotFound):
+            adapter.get(Target(other))
+
     def test_closing_a_client_leaves_instances_alone(
         self, adapter: Adapter, restarted: Adapter, sandbox: Target
     ) -> None:
         if restarted is not adapter:
             adapter.close()
         assert restarted.get(sandbox).state is InstanceState.RUNNING
-
-
-def _unheard(call: Callable[[], object]) -> None:
-    """Make a call and never hear its answer. If the adapter noticed, it says that it does not know."""
-    try:
-        call()
-    except BackendError as error:
-        if error.settled:
-            pytest.fail("a lost answer was reported as settled")
-    except DifferentlyError as error:
-        pytest.fail(f"a lost answer was reported as {error.code}")

@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Mapping
 
 import pytest
 
 from differently_core.contract import Adapter, InstanceState, Operation, Owner, Target, supports
-from differently_core.errors import NotFound
+from differently_core.errors import DifferentlyError, NotFound
 
-from .backend import BackendUnderTest
+from .backend import BackendUnderTest, CannotHappen
 from .calls import ON_TARGET
 from .fixtures import CREATE_SECONDS, Make, SuiteFixtures, needs
 
+LOOK_ALIKES: Mapping[str, Callable[[Owner], Owner]] = {
+    "installation in upper case": lambda ours: Owner(ours.installation.upper(), ours.sandbox),
+    "sandbox in lower case": lambda ours: Owner(ours.installation, ours.sandbox.lower()),
+    "a space behind": lambda ours: Owner(f"{ours.installation} ", ours.sandbox),
+    "a longer installation": lambda ours: Owner(f"{ours.installation}0", ours.sandbox),
+    "a shorter installation": lambda ours: Owner(ours.installation[:-1], ours.sandbox),
+    "a longer sandbox": lambda ours: Owner(ours.installation, f"{ours.sandbox}0"),
+    "a letter of another alphabet": lambda ours: Owner(ours.installation.replace("s", "\u0455"), ours.sandbox),
+    "no installation": lambda ours: Owner("", ours.sandbox),
+    "no sandbox": lambda ours: Owner(ours.installation, ""),
+}
+
 
 class OwnershipTests(SuiteFixtures):
+    @pytest.mark.parametrize("how", LOOK_ALIKES)
+    def test_what_only_looks_like_ours_is_not_ours(
+        self, adapter: Adapter, backend: BackendUnderTest, owner: Owner, how: str
+    ) -> None:
+        try:
+            target = backend.plant_foreign(owner, LOOK_ALIKES[how](owner))
+        except CannotHappen as why:
+            pytest.skip(f"{self.kind}: no instance can carry {how}: {why}")
+        for named in (target, Target(owner)):
+            with pytest.raises(NotFound):
+                adapter.get(named)
+            with contextlib.suppress(NotFound):
+                adapter.delete(named)
+        listed = [instance.owner for instance in adapter.list(owner.installation)]
+        assert owner not in listed
+        assert {entry.installation for entry in listed} <= {owner.installation}
+        assert backend.count() == 1
+
     @pytest.mark.parametrize("operation", list(ON_TARGET))
     @pytest.mark.parametrize("whose", ["another installation's", "another sandbox's"])
     def test_another_owner_finds_nothing_behind_the_ref_and_changes_nothing(
@@ -44,6 +75,19 @@ class OwnershipTests(SuiteFixtures):
         with pytest.raises(NotFound):
             ON_TARGET[operation](adapter, target)
         assert backend.count() == before
+
+    def test_a_create_does_not_take_a_foreign_instance_for_its_own(
+        self, adapter: Adapter, backend: BackendUnderTest, owner: Owner, other_installation: str, make: Make
+    ) -> None:
+        target = backend.plant_foreign(owner, Owner(other_installation, owner.sandbox))
+        try:
+            created = adapter.create(make(owner), CREATE_SECONDS)
+        except DifferentlyError:
+            assert backend.count() == 1
+            return
+        assert created.owner == owner
+        assert created.ref != target.ref
+        assert backend.count() == 2
 
     def test_deleting_by_owner_leaves_what_is_not_the_owners(
         self, adapter: Adapter, backend: BackendUnderTest, sandbox: Target, other_installation: str

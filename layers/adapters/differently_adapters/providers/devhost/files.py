@@ -78,18 +78,33 @@ def read(home: Path, path: str) -> FileContent:
     if found.st_size > FILE_BYTES_MAX:
         os.close(handle)
         raise PayloadTooLarge(f"The file is larger than {FILE_BYTES_MAX} bytes.", field="path", limit=FILE_BYTES_MAX)
-    return FileContent(found.st_size, _chunks(handle, found.st_size))
+    return FileContent(found.st_size, _Chunks(handle, found.st_size))
 
 
-def _chunks(handle: int, size: int) -> Iterator[bytes]:
-    with os.fdopen(handle, "rb", buffering=0) as file:
-        left = size
-        while left:
-            data = file.read(min(left, CHUNK_BYTES))
-            if not data:
-                raise ProviderUnavailable("The file became shorter while it was read.")
-            left -= len(data)
-            yield data
+class _Chunks(Iterator[bytes]):
+    """No generator: one that was never begun would not close its file."""
+
+    def __init__(self, handle: int, size: int) -> None:
+        self._file = os.fdopen(handle, "rb", buffering=0)
+        self._left = size
+
+    def __next__(self) -> bytes:
+        if not self._left:
+            self.close()
+            raise StopIteration
+        data = self._file.read(min(self._left, CHUNK_BYTES))
+        if not data:
+            self.close()
+            raise ProviderUnavailable("The file became shorter while it was read.")
+        self._left -= len(data)
+        return data
+
+    def close(self) -> None:
+        self._left = 0
+        self._file.close()
+
+    def __del__(self) -> None:
+        self.close()
 
 
 def write(home: Path, parts: Path, path: str, data: Iterable[bytes], guard: Guard) -> FileInfo:

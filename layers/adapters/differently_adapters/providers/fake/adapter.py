@@ -247,7 +247,7 @@ class FakeAdapter:
         self, operation: Operation, target: Target, transition: Transition, deadline: float
     ) -> Transitioned:
         return self._call(
-            operation, target,
+            Operation.GET if transition.observe_only else operation, target,
             lambda fault: moves.pause_or_resume(self.backend, target, operation, transition, fault, deadline), deadline,
         )  # fmt: skip
 
