@@ -205,6 +205,32 @@ def test_not_ready_in_time_is_not_settled_while_something_is_left(
     assert not failed.value.settled
 
 
+def test_not_ready_in_time_is_not_settled_while_nobody_can_look(
+    fake: FakeOpenSandbox, adapter: OpenSandboxAdapter
+) -> None:
+    def fails_and_goes_down(*_: Any) -> Reply:
+        fake.expect("GET", "/sandboxes$", answer(500, "INTERNAL"))
+        return answer(504, "KUBERNETES::POD_READY_TIMEOUT")(*_)
+
+    fake.expect(*CREATE, fails_and_goes_down)
+    with pytest.raises(SandboxFailed) as failed:
+        adapter.create(wanted(), SECONDS)
+    assert not failed.value.settled
+
+
+def test_labels_that_were_not_kept_are_put_back(fake: FakeOpenSandbox, adapter: OpenSandboxAdapter) -> None:
+    def unlabelled(go: Callable[[], Reply], *_: Any) -> Reply:
+        reply = go()
+        fake.sandboxes[json.loads(reply.body)["id"]].metadata = {"theirs": "kept"}
+        return reply
+
+    fake.expect(*CREATE, unlabelled)
+    target = created(adapter)
+    assert fake.sandboxes[target.ref or ""].metadata == {
+        "theirs": "kept", KEY_SANDBOX: "sbx_a", KEY_INSTALLATION: "inst_a"
+    }  # fmt: skip
+
+
 def test_one_tenants_failures_are_its_own_and_those_of_all_are_the_servers(
     fake: FakeOpenSandbox, adapter: OpenSandboxAdapter
 ) -> None:

@@ -16,7 +16,7 @@ REGISTRATION = Registration(
     dev_only=False,
     summary="OpenSandbox servers on the Docker or Kubernetes runtime, your own or somebody else's.",
     requirements=Requirements(credential=Need.OPTIONAL, credential_fields=("api_key",)),
-    verification=Verification.VENDOR_SDK,
+    verification=Verification.REAL_SERVER,
     limits=(
         "A stop on the Kubernetes runtime needs the controller's snapshot registry; the Docker runtime has none.",
         "A pause on the Docker runtime keeps memory; the Kubernetes runtime has none.",

@@ -52,19 +52,20 @@ from differently_core.errors import (
     InvalidState,
     NotFound,
     ProviderUnavailable,
-    SandboxFailed,
     UnsupportedOperation,
 )
 from differently_core.model import features
 from differently_core.model.exec import ExecRequest, FileInfo, Job, Stream
 
 from ...jobs import ShellJobs
-from . import creating, snapshots
+from . import snapshots
 from .config import OpenSandboxConfig, Runtime
 from .execd import PORT as EXECD_PORT
 from .execd import Address, Execd
 from .files import Files
 from .lifecycle import Lifecycle
+from .making import ANSWER_SECONDS, Maker
+from .moving import Mover
 from .scripts import Place
 from .states import instance, phase
 from .transport import Transport
@@ -72,10 +73,6 @@ from .wire import SandboxRead
 
 SETTLES_SECONDS: Final = 60.0
 """Beyond the server's own limit for a create: a gateway may have given up on it, and lists lag behind."""
-ANSWER_SECONDS: Final = 15.0
-POLL_SECONDS: Final = 0.5
-UNMOVED_SECONDS: Final = 20.0
-"""A pause that has not begun after that never will."""
 EGRESS_PORT: Final = 18080
 PLACES_MAX: Final = 1_024
 T = TypeVar("T")
@@ -116,7 +113,10 @@ class OpenSandboxAdapter:
         self._transport = Transport(context.clock, [api_key])
         self._api = Lifecycle(self._transport, self._config, api_key, context.clock)
         self._places: OrderedDict[str, Place] = OrderedDict()
-        self._stalls = creating.Stalls()
+        self._maker = Maker(self._api, self._config, context.clock, self._runs_commands)
+        self._mover = Mover(
+            self._api, context.clock, self._config.runtime, self._find, self._runs_commands, self._never_paused
+        )  # fmt: skip
         vars(self)["operations"] = declared(self._config)
 
     # The pool.
@@ -195,102 +195,16 @@ class OpenSandboxAdapter:
     # Lifecycle.
 
     def create(self, request: CreateRequest, deadline: float) -> Instance:
-        ends = self._clock.monotonic() + deadline
-        found = self._living(self._api.owned(request.owner))
-        if found is None and request.from_snapshot is not None:
-            snapshots.check(self._api.snapshot_get(request.from_snapshot), request.owner.installation)
-        ref = found.id if found is not None else self._make(request, ends)
-        return self._ready(request, ref, ends)
-
-    def _living(self, found: Sequence[SandboxRead]) -> SandboxRead | None:
-        """The oldest that is not on its way out; a create is repeated only when there is none at all."""
-        if found and all(phase(seen) == "stopping" for seen in found):
-            raise InvalidState("The sandbox's instance is being deleted.")
-        return next((seen for seen in found if phase(seen) != "stopping"), None)
-
-    def _make(self, request: CreateRequest, ends: float) -> str:
-        body = creating.body(request, self._config)
-        seconds = max(1.0, min(ends - self._clock.monotonic(), self._config.create_seconds + ANSWER_SECONDS))
-        try:
-            ref = self._api.create(body, seconds, tuple(request.env.values()))
-        except SandboxFailed as error:
-            stalled = str(error.details.get("reason", "")).endswith("POD_READY_TIMEOUT")
-            raise self._failed_create(request, error, stalled) from None
-        except BackendError as error:
-            if error.settled:
-                raise
-            # The answer is lost, not the create. What exists is looked at; it is never made again here.
-            found = self._owned_after_loss(request.owner)
-            if found is None:
-                raise
-            return found.id
-        self._stalls.clear()
-        return ref
-
-    def _failed_create(self, request: CreateRequest, error: SandboxFailed, stalled: bool) -> BackendError:
-        if not error.settled and self._owned_after_loss(request.owner) is None:
-            error.settled = True  # the server removed what did not come up, as it says it does
-        if stalled and self._stalls.add(request):
-            return ProviderUnavailable(
-                "OpenSandbox reports one sandbox after another as not ready in time.", settled=error.settled
-            )
-        return error
-
-    def _owned_after_loss(self, owner: Owner) -> SandboxRead | None:
-        try:
-            return next(iter(self._api.owned(owner)), None)
-        except DifferentlyError:
-            return None
-
-    def _ready(self, request: CreateRequest, ref: str, ends: float) -> Instance:
-        """Look at it until commands run in it: "Running" is said of a container that has died at once, too."""
-        target = Target(request.owner, ref)
-        waits = creating.Waits(self._clock, ends)
-        while True:
-            seen = self._seen_new(target)
-            if seen is not None:
-                if request.from_snapshot is not None:
-                    seen = self._disown(seen, request.owner)
-                made = self._observed(seen)
-                if made.state is InstanceState.ERROR:
-                    raise SandboxFailed(f"The sandbox failed to start: {made.message}.")
-                if made.state is InstanceState.RUNNING and self._runs_commands(seen):
-                    return self._extended(made, request)
-            if not waits.again():
-                break
-        if seen is None:
-            raise ProviderUnavailable("The sandbox was created and then was not there.")
-        return Instance(ref, request.owner, InstanceState.PENDING, message="commands do not run in it yet")
-
-    def _seen_new(self, target: Target) -> SandboxRead | None:
-        """None while reads lag behind the create."""
-        try:
-            seen = self._api.sandbox(target.ref or "")
-        except NotFound:
-            return None
-        return seen
-
-    def _disown(self, seen: SandboxRead, owner: Owner) -> SandboxRead:
-        """A restored sandbox inherits labels of its source: take away what is not ours and see that ours are there."""
-        changes = creating.relabelling(seen, owner)
-        return self._api.relabel(seen.id, changes) if changes else seen
+        return self._maker.create(request, deadline)
 
     def _runs_commands(self, seen: SandboxRead) -> bool:
         try:
             execd = self._execd(seen)
             execd.ping()
-            self._places[seen.id] = execd.place()
+            self._keep(seen.id, execd.place())
         except DifferentlyError:
             return False
         return True
-
-    def _extended(self, made: Instance, request: CreateRequest) -> Instance:
-        """A server's limit holds for the timeout of a create and not for a renewal; the rest is had at once."""
-        wanted = self._clock.now() + timedelta(seconds=request.ttl_seconds)
-        if made.expires_at is None or made.expires_at >= wanted:
-            return made
-        self._api.renew(made.ref, wanted + timedelta(seconds=creating.SPARE_SECONDS))
-        return self._observed(self._api.sandbox(made.ref))
 
     def get(self, target: Target) -> Instance:
         return self._observed(self._find(target))
@@ -317,7 +231,7 @@ class OpenSandboxAdapter:
                 self._api.delete(seen.id)
             return
         try:
-            seen = self._api.sandbox(target.ref)
+            seen = self._by_ref(target)
         except NotFound:
             return
         self._check(seen, target)
@@ -403,19 +317,19 @@ class OpenSandboxAdapter:
         ends = self._clock.monotonic() + deadline
         seen = self._find(target)
         if self._observed(seen).state is InstanceState.RUNNING:
-            seen = self._paused(target, seen, ends)
+            seen = self._mover.paused(target, seen, ends)
         return self._observed(seen)
 
     def start(self, target: Target, deadline: float) -> Instance:
         self._need(Operation.START)
-        return self._resumed(target, deadline)
+        return self._mover.resumed(target, deadline)
 
     def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
         self._need(Operation.PAUSE)
         ends = self._clock.monotonic() + deadline
         seen = self._incarnation(target, transition)
         if not transition.observe_only and self._observed(seen).state is InstanceState.RUNNING:
-            seen = self._paused(target, seen, ends)
+            seen = self._mover.paused(target, seen, ends)
         return self._transitioned(seen, InstanceState.PAUSED)
 
     def resume(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
@@ -423,7 +337,7 @@ class OpenSandboxAdapter:
         seen = self._incarnation(target, transition)
         if transition.observe_only:
             return self._transitioned(seen, InstanceState.RUNNING)
-        made = self._resumed(target, deadline)
+        made = self._mover.resumed(target, deadline)
         return Transitioned(Progress.DONE if made.state is InstanceState.RUNNING else Progress.UNDERWAY, made)
 
     def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
@@ -442,58 +356,12 @@ class OpenSandboxAdapter:
         progress = Progress.UNDERWAY if made.state is InstanceState.PENDING else Progress.FAILED
         return Transitioned(progress, made, made.message)
 
-    def _paused(self, target: Target, seen: SandboxRead, ends: float) -> SandboxRead:
-        """Ask for it and watch it happen. A failed one goes back to Running without a word, one that is not offered
-        never leaves it.
-        """
-        try:
-            self._api.pause(seen.id)
-        except (InvalidState, BackendError) as error:
-            if isinstance(error, BackendError) and error.settled:
-                raise
-        moved = False
-        unmoved_until = self._clock.monotonic() + UNMOVED_SECONDS
-        waits = creating.Waits(self._clock, ends)
-        while True:
-            seen = self._find(target)
-            now = self._clock.monotonic()
-            if phase(seen) == "pausing":
-                moved = True
-            elif phase(seen) != "running":
-                return seen
-            elif moved:
-                raise SandboxFailed("The sandbox could not be paused; it runs as before.", settled=True)
-            elif now >= unmoved_until:
-                self._never_paused()
-            if not waits.again():
-                return seen
-
     def _never_paused(self) -> NoReturn:
         operation = Operation.PAUSE if self._config.runtime is Runtime.DOCKER else Operation.STOP
         raise UnsupportedOperation(
             "OpenSandbox accepted to pause the sandbox and never began; its workload provider may not offer it.",
             operation=operation.value, pool=self._pool, adapter=self.kind, reason="pause_never_started",
         )  # fmt: skip
-
-    def _resumed(self, target: Target, deadline: float) -> Instance:
-        waits = creating.Waits(self._clock, self._clock.monotonic() + deadline)
-        seen = self._find(target)
-        if phase(seen) == "paused":
-            self._places.pop(seen.id, None)
-            try:
-                self._api.resume(seen.id)
-            except (InvalidState, BackendError) as error:
-                if isinstance(error, BackendError) and error.settled:
-                    raise
-        while True:
-            seen = self._find(target)
-            made = self._observed(seen)
-            if made.state is InstanceState.ERROR:
-                raise SandboxFailed(f"The sandbox did not come back: {made.message}.", settled=True)
-            if made.state is InstanceState.RUNNING and self._runs_commands(seen):
-                return made
-            if not waits.again():
-                return made if made.state is not InstanceState.RUNNING else _not_yet(made)
 
     # Snapshots.
 
@@ -586,7 +454,3 @@ class OpenSandboxAdapter:
 
 def _missing(target: Target) -> NotFound:
     return NotFound(f"Sandbox {target.owner.sandbox} does not exist in OpenSandbox.")
-
-
-def _not_yet(made: Instance) -> Instance:
-    return Instance(made.ref, made.owner, InstanceState.PENDING, message="commands do not run in it yet")

@@ -77,10 +77,10 @@ def limits(request: CreateRequest) -> dict[str, JsonValue]:
     return asked or DEFAULT_LIMITS
 
 
-def relabelling(seen: SandboxRead, owner: Owner) -> dict[str, str | None]:
-    """What to change so that the sandbox carries our labels and none of its source's."""
+def relabelling(seen: SandboxRead, owner: Owner, *, restored: bool) -> dict[str, str | None]:
+    """What to change so that the sandbox carries our labels, and a restored one none of its source's."""
     has, ours = seen.metadata or {}, labels(owner)
-    foreign: dict[str, str | None] = dict.fromkeys(has.keys() - ours.keys())
+    foreign: dict[str, str | None] = dict.fromkeys(has.keys() - ours.keys() if restored else ())
     return foreign | {key: value for key, value in ours.items() if has.get(key) != value}
 
 

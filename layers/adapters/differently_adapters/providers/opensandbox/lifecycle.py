@@ -34,6 +34,7 @@ from .wire import (
 )
 
 CALL_SECONDS: Final = 30.0
+PROBE_SECONDS: Final = 10.0
 KEY_HEADER: Final = "OPEN-SANDBOX-API-KEY"
 
 
@@ -58,26 +59,28 @@ class Lifecycle:
     def sandbox(self, ref: str) -> SandboxRead:
         return read(SandboxRead, self._send("GET", _at(ref), "find the sandbox").body)
 
-    def owned(self, owner: Owner) -> list[SandboxRead]:
+    def owned(self, owner: Owner, seconds: float = CALL_SECONDS) -> list[SandboxRead]:
         """What carries the owner on itself, oldest first: a copy that inherited the labels is younger."""
         labels = {KEY_INSTALLATION: owner.installation, KEY_SANDBOX: owner.sandbox}
-        found = [seen for seen in self._labelled(labels) if seen.owner == owner]
+        found = [seen for seen in self._labelled(labels, seconds) if seen.owner == owner]
         return sorted(found, key=lambda seen: (seen.created_at, seen.id))
 
     def of_installation(self, installation: str) -> list[SandboxRead]:
         labelled = self._labelled({KEY_INSTALLATION: installation})
         return [seen for seen in labelled if seen.owner.installation == installation and seen.owner.sandbox]
 
-    def _labelled(self, labels: dict[str, str]) -> list[SandboxRead]:
+    def _labelled(self, labels: dict[str, str], seconds: float = CALL_SECONDS) -> list[SandboxRead]:
         def page(number: int) -> SandboxPage:
             params: dict[str, str | int] = {"metadata": urlencode(labels), "page": number, "pageSize": PAGE_SIZE}
-            return read(SandboxPage, self._send("GET", "/sandboxes", "list sandboxes", params=params).body)
+            answer = self._send("GET", "/sandboxes", "list sandboxes", params=params, seconds=seconds)
+            return read(SandboxPage, answer.body)
 
         return read_all(page)
 
     def look(self) -> None:
         """The cheapest call that needs the credential."""
-        self._send("GET", "/sandboxes", "list sandboxes", params={"page": 1, "pageSize": 1})
+        params: dict[str, str | int] = {"page": 1, "pageSize": 1}
+        self._send("GET", "/sandboxes", "list sandboxes", params=params, seconds=PROBE_SECONDS)
 
     def delete(self, ref: str) -> None:
         """Missing is success."""

@@ -15,8 +15,8 @@ from .wire import SandboxRead, SnapshotRead
 STATES: Final = {"creating": SnapshotState.CREATING, "ready": SnapshotState.READY}
 
 
-def name_of(owner: Owner, operation: str) -> str:
-    return f"{_prefix(owner)}{operation}"
+def name_of(owner: Owner, request: SnapshotRequest) -> str:
+    return f"{_prefix(owner)}{request.kind}/{request.operation}"
 
 
 def _prefix(owner: Owner) -> str:
@@ -36,8 +36,10 @@ def observed(seen: SnapshotRead, owner: Owner) -> SnapshotInfo:
         raise NotFound("The snapshot does not exist in OpenSandbox.", foreign=True)
     state = STATES.get(seen.status.state.lower(), SnapshotState.FAILED)
     message = "" if state is SnapshotState.READY else (seen.status.message or seen.status.reason or seen.status.state)
-    # Both runtimes keep the disk, whatever was asked for; the answer tells neither kind nor size.
-    return SnapshotInfo(seen.id, owner, SnapshotKind.DISK, state, message=message)
+    # The answer tells neither kind nor size. Memory is only asked for where the operator says that it is captured.
+    told = (seen.name or "").removeprefix(_prefix(owner)).partition("/")[0]
+    kind = SnapshotKind.MEMORY if told == SnapshotKind.MEMORY else SnapshotKind.DISK
+    return SnapshotInfo(seen.id, owner, kind, state, message=message)
 
 
 def take(
@@ -45,7 +47,7 @@ def take(
 ) -> SnapshotInfo:
     """Take it, or find the one that this same operation took before, and follow it until it is ready."""
     waits = Waits(clock, clock.monotonic() + deadline)
-    name = name_of(owner, request.operation)
+    name = name_of(owner, request)
     seen = _first(api, source, name) or _begin(api, source, name)
     while seen.status.state.lower() == "creating" and waits.again():
         seen = api.snapshot_get(seen.id)

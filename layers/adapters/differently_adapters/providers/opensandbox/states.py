@@ -42,3 +42,8 @@ def instance(seen: SandboxRead, runtime: Runtime) -> Instance:
         incarnation=seen.created_at.isoformat() if runtime is Runtime.DOCKER else "",
         expires_at=seen.expires_at,
     )
+
+
+def not_ready(made: Instance) -> Instance:
+    """The server calls it running, and no command runs in it."""
+    return Instance(made.ref, made.owner, InstanceState.PENDING, message="commands do not run in it yet")

@@ -17,7 +17,7 @@ from typing import Final
 import httpx
 from pydantic import JsonValue
 
-from differently_core.errors import PayloadTooLarge, ProviderUnavailable
+from differently_core.errors import ProviderUnavailable
 from differently_core.runtime.clock import Clock
 
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -74,7 +74,7 @@ class Transport:
             for chunk in response.iter_bytes():
                 body += chunk
                 if len(body) > bytes_max:
-                    raise PayloadTooLarge(f"The backend's answer is longer than {bytes_max} bytes.", limit=bytes_max)
+                    raise ProviderUnavailable(f"The backend's answer is longer than {bytes_max} bytes.")
                 if self._clock.monotonic() > ends:
                     raise ProviderUnavailable(f"The backend's answer was not whole after {call.seconds:.0f} s.")
             return Answer(response.status_code, bytes(body), response.headers)
@@ -104,7 +104,7 @@ class Transport:
             lost = ProviderUnavailable(f"The backend could not be reached ({type(error).__name__}).", settled=settled)
         else:
             return
-        raise lost
+        raise lost from None
 
     def redact(self, text: str, more: Iterable[str] = ()) -> str:
         """`text` without any secret; nothing of it when a secret is too short to be cut out."""
