@@ -130,7 +130,7 @@ class Simulation:
 
     def _take_step(self) -> None:
         conductor = self.world.conductor
-        self.world.clock.advance(self.rng.uniform(0.001, 0.02))
+        conductor.pass_time(self.rng.uniform(0.001, 0.02))
         parked = conductor.parked
         if parked and (len(parked) >= PROCESSES_MAX or self.rng.random() < 0.5):
             process = self.rng.choice(parked)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from differently_adapters.providers.fake import FakeAdapter, FakeBackend
 from differently_core.contract import Adapter
 from differently_core.errors import ProviderUnavailable
 from differently_core.model.attempt import Attempt
-from differently_core.model.pool import External, Policy, PolicyRules, Pool, Trust
+from differently_core.model.pool import CostModel, External, Policy, PolicyRules, Pool, Trust
 from differently_core.model.quota import Counter, Limits, Scope
 from differently_core.model.record import Record
 from differently_core.model.sandbox import Sandbox, Status
@@ -138,11 +138,15 @@ class World:
 
     def add_pool(
         self, name: str = "pool", backend: FakeBackend | None = None, *, concurrency: int = 10,
-        trust: Trust = Trust.PRIVATE,
+        trust: Trust = Trust.PRIVATE, cpu_hour: float = 0.0,
     ) -> FakeBackend:  # fmt: skip
+        """Of equal pools the cheaper one is chosen: `cpu_hour` says which."""
         used = backend or FakeBackend(self.clock)
         self.pools.lead(name, used)
-        pool = Pool(name=name, adapter="fake", trust=trust, max_concurrency=concurrency, created_at=self.clock.now())
+        pool = Pool(
+            name=name, adapter="fake", trust=trust, max_concurrency=concurrency,
+            cost_model=CostModel(cpu_hour=cpu_hour), created_at=self.clock.now(),
+        )  # fmt: skip
         pools.register(self.core, OPERATOR, pool)
         return used
 
@@ -152,10 +156,10 @@ class World:
 
     # What happens.
 
-    def create(self, key: str | None = None, **request: object) -> SandboxId:
+    def create(self, key: str | None = None, /, **request: Any) -> SandboxId:
         return self.created(key, **request).sandbox
 
-    def created(self, key: str | None = None, **request: object) -> Created:
+    def created(self, key: str | None = None, /, **request: Any) -> Created:
         return create(self.core, self.caller, CreateSandbox.model_validate(request), key)
 
     def delete(self, sandbox: SandboxId) -> None:

@@ -236,7 +236,7 @@ def backlogs(draw: st.DrawFn) -> tuple[list[Waiting], dict[str, Size], dict[str,
     return backlog, projects, pools
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(backlogs(), st.integers(1, 12))
 def test_the_plan_is_what_the_oracle_says(drawn: tuple[list[Waiting], dict[str, Size], dict[str, Size]], limit: int):
     backlog, projects, pools = drawn
@@ -248,7 +248,7 @@ def test_the_plan_is_what_the_oracle_says(drawn: tuple[list[Waiting], dict[str, 
     assert [(admission.row.sandbox, admission.pool) for admission in found.admissions] == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(backlogs())
 def test_nothing_is_promised_twice(drawn: tuple[list[Waiting], dict[str, Size], dict[str, Size]]):
     backlog, projects, pools = drawn
@@ -264,7 +264,7 @@ def test_nothing_is_promised_twice(drawn: tuple[list[Waiting], dict[str, Size], 
         assert sum((one.row.size for one in found.admissions if one.row.project == name), Size()).fits_in(room)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([1, 2, 3]), st.integers(1, 30)), min_size=2, max_size=4))
 def test_backlogged_organizations_are_never_more_than_one_sandbox_apart(drawn: list[tuple[int, int]]):
     """I13: while both still wait, the gap of their weighted shares is at most what one sandbox is worth."""

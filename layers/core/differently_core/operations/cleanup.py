@@ -23,7 +23,7 @@ from .accounts import give
 from .attempts import unsettled
 from .core import Core
 from .ending import settled, write_attempt
-from .worker import adapter_of, calling, delete_instance, find_instance, finished
+from .worker import adapter_of, calling, delete_instance, find_instance, finished, next_try
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,5 @@ def _settle(core: Core, debt: Attempt) -> None:
 
 
 def _later(core: Core, debt: Attempt) -> None:
-    tuning = core.tuning
-    tries = debt.cleanup_failures + 1
-    seconds = min(tuning.terminate_retry_seconds * 2 ** min(tries - 1, 10), tuning.terminate_retry_seconds_max)
-    core.commit([write_attempt(debt, debt.with_(cleanup_failures=tries, due_at=core.after(seconds)))])
+    later = debt.with_(cleanup_failures=debt.cleanup_failures + 1, due_at=next_try(core, debt))
+    core.commit([write_attempt(debt, later)])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from ..contract import Adapter, CreateRequest, Info, Instance, InstanceState, Target
@@ -373,9 +373,11 @@ def _fail_attempt(core: Core, sandbox: Sandbox, attempt: Attempt | None, error: 
     # A refusal proves that nothing came of this call, not of an earlier one that was never answered.
     proved = attempt is None or attempt.calls == 1
     if isinstance(error, SandboxFailed) and attempt is not None:
-        _failed_instance(core, sandbox, attempt.with_(ended=error.settled and proved), error.message)
+        answered = _call_over(core, attempt).with_(ended=error.settled and proved)
+        _failed_instance(core, sandbox, answered, error.message)
     elif unknown and attempt is not None:
-        _unknown(core, sandbox, attempt)
+        # The answer is lost. Look under the same id soon.
+        _look_again(core, sandbox, _call_over(core, attempt), attempt)
     elif isinstance(error, InsufficientCapacity):
         seconds = core.tuning.capacity_requeue_seconds
         outcome = requeue(core, WORKER, sandbox, attempt, reason, counted=False, seconds=seconds, proved=proved)
@@ -388,11 +390,10 @@ def _fail_attempt(core: Core, sandbox: Sandbox, attempt: Attempt | None, error: 
         _after_write(core, sandbox, attempt, outcome, proved=proved)
 
 
-def _unknown(core: Core, sandbox: Sandbox, attempt: Attempt) -> None:
-    """The answer is lost. Look under the same id soon; a late instance may come until `settles_at`."""
+def _call_over(core: Core, attempt: Attempt) -> Attempt:
+    """The create call has come back: from now on counts how long a late instance of it may still turn up."""
     now = core.clock.now()
-    settles = now + (attempt.settles_at - attempt.call_until)
-    _look_again(core, sandbox, attempt.with_(settles_at=settles, call_until=now), attempt)
+    return attempt.with_(call_until=now, settles_at=now + (attempt.settles_at - attempt.call_until))
 
 
 def _failed_instance(core: Core, sandbox: Sandbox, attempt: Attempt, detail: str) -> None:
@@ -516,13 +517,19 @@ def _finish(core: Core, sandbox: Sandbox, attempt: Attempt | None) -> None:
     core.nudges.dispatch()
 
 
+def next_try(core: Core, attempt: Attempt) -> datetime:
+    """When to look again for what an attempt left: longer after each failure, but at once when its time is over."""
+    tuning = core.tuning
+    doublings = min(attempt.cleanup_failures, 10)
+    at = core.after(min(tuning.terminate_retry_seconds * 2**doublings, tuning.terminate_retry_seconds_max))
+    return min(at, attempt.settles_at) if attempt.settles_at > core.clock.now() else at
+
+
 def _try_later(core: Core, sandbox: Sandbox, attempt: Attempt) -> None:
     """The sandbox has ended for its tenant: its quota goes back now, the pool's slot only with the proof."""
-    tuning = core.tuning
     tries = attempt.cleanup_failures + 1
-    seconds = min(tuning.terminate_retry_seconds * 2 ** min(tries - 1, 10), tuning.terminate_retry_seconds_max)
     held = sandbox.reservation
-    waiting = sandbox.with_(due_at=core.after(seconds))
+    waiting = sandbox.with_(due_at=next_try(core, attempt))
     returned: list[Update] = []
     if held is not None and held.tenant:
         waiting = waiting.with_(reservation=held.model_copy(update={"tenant": False}))
