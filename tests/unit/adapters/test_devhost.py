@@ -90,7 +90,7 @@ def alive(pid: int) -> bool:
 
 def until(condition: Callable[[], bool]) -> None:
     clock = SystemClock()
-    for _ in range(1_000):
+    for _ in range(3_000):
         if condition():
             return
         clock.sleep(0.01)
@@ -414,6 +414,16 @@ def test_a_file_that_shrinks_while_it_is_read_is_no_whole_file(
     run_in("truncate -s 10 file")
     with pytest.raises(DifferentlyError):
         list(content.chunks)
+
+
+def test_what_a_sender_raises_is_its_own(adapter: DevhostAdapter, target: Target, place: Path) -> None:
+    def cut() -> Iterator[bytes]:
+        yield b"half"
+        raise ConnectionError("the client went away")
+
+    with pytest.raises(ConnectionError, match="client"):
+        adapter.file_write(target, "file", cut())
+    assert list((place / "parts").iterdir()) == []
 
 
 def test_a_file_that_is_not_read_to_its_end_is_closed(adapter: DevhostAdapter, target: Target) -> None:
