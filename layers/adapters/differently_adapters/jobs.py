@@ -106,17 +106,15 @@ own=
 command -v setsid >/dev/null 2>&1 && own=setsid
 """
 
-# $1 is the job's directory, $2 the time limit, $3 and $4 the umask and the PATH that the command is to have. It tells
-# its launcher by a line that it is recorded. With $5 it is the watch, which ends the command in time even where the
-# supervisor itself was killed; so it is started first.
+# $1 is the job's directory, $2 the time limit, $3 and $4 the umask and the PATH that the command is to have. With $5 it
+# is the watch, which ends the command in time even where the supervisor itself was killed; so it is started first.
+# A line on its output tells the launcher that all this is so.
 _SUPERVISOR: Final = (
     "d=$1"
     + _COMMON
     + rf"""
 if [ "$5" = watch ]; then
   sleep "$2" || exit  # killed, with all the rest of the sandbox: the time is not up
-  n=0
-  while [ $n -lt 10 ] && ! [ -e "$d/exit" ] && ! [ -s "$d/child" ]; do sleep 1; n=$((n + 1)); done
   [ -e "$d/exit" ] || ! lives child && exit
   : > "$d/timed_out"
   send TERM
