@@ -122,6 +122,7 @@ KNOWN_SECONDS: Final = 60.0
 """What /info said is believed so long; probes of the pool ask more often anyway."""
 UNKNOWN_SECONDS: Final = 5.0
 """How long a plugin that did not answer /info is not asked again just to know what it can do."""
+NAME_BYTES_MAX: Final = 255
 LIST_BYTES_MAX: Final = 64 * 1024 * 1024
 EXEC_BYTES_MAX: Final = 32 * 1024 * 1024
 """Of an answer to a command: version 1 plugins do not bound output, so more comes than is kept."""
@@ -318,16 +319,20 @@ class RemoteAdapter:
                 raise
 
     def _exists(self, target: Target) -> bool:
-        """Whether a version 1 plugin has it; raises `NotFound` when it has it and it is another owner's."""
+        """Whether a version 1 plugin has it; raises `NotFound` when it has it and it is not known to be the owner's.
+
+        Such a plugin tells of one instance only its sandbox; of the installation, what it lists for it. A delete is
+        worth the longer look.
+        """
         assert target.ref is not None
         call = self._call("GET", _instance(target.ref), target.owner, LOOK_SECONDS)
         try:
-            told = self._parsed(call, self._http.json(call), instance_json)
+            self._http.answer(call)
         except NotFound:
             return False
-        if not is_owned(told, target.owner):
-            raise _missing(target.owner)
-        return True
+        if (target.ref, target.owner) in [(one.ref, one.owner) for one in self.list(target.owner.installation)]:
+            return True
+        raise _missing(target.owner)
 
     def _checked(self, target: Target, operation: Operation = Operation.EXEC) -> str:
         """The path of an instance that is the owner's and of an operation that the plugin offers."""
@@ -566,6 +571,7 @@ class RemoteAdapter:
     def _entry(self, target: Target, path: str) -> FileInfo:
         """What the list of its directory says of a path; the root is in no list."""
         self._need(Operation.FILE_STAT)
+        _check_path(path)
         parent, name = posixpath.split(path.rstrip("/") or "/")
         if not name:
             self.file_list(target, path)
@@ -580,8 +586,9 @@ class RemoteAdapter:
             self._http.answer(self._file("DELETE", target, Operation.FILE_DELETE, path))
             return
         self._need(Operation.FILE_DELETE)
-        if ".." in path.split("/") or "\0" in path or not path.strip("/."):
-            raise InvalidRequest("The path cannot be deleted.", field="path")
+        _check_path(path)
+        if not path.strip("/."):
+            raise InvalidRequest("The root cannot be deleted.", field="path")
         removal = ExecRequest(args=["rm", "-rf", "--", path], timeout_seconds=round(CHANGE_SECONDS))
         if self.exec(target, removal, 1_000).exit_code != 0:
             raise InvalidState("The sandbox could not delete the path.")
@@ -663,6 +670,13 @@ def _job_segment(job: str) -> str:
     if not re.fullmatch(JOB_ID_PATTERN, job):
         raise InvalidRequest("The job id is not valid.", field="job")
     return segment(job)
+
+
+def _check_path(path: str) -> None:
+    """Of an operation on files that is made from others: what a plugin's own route would refuse."""
+    names = path.split("/")
+    if not path or "\0" in path or ".." in names or any(len(name.encode()) > NAME_BYTES_MAX for name in names):
+        raise InvalidRequest("The path cannot be used.", field="path")
 
 
 def _check_port(port: int) -> None:

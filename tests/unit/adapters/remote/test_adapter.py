@@ -121,6 +121,7 @@ EXEC = "POST /adapter/v1/instances/r%2F1/exec"
 GET = "GET /adapter/v1/instances/r%2F1"
 CREATE = "POST /adapter/v1/instances"
 LIST = "GET /adapter/v1/instances?installation=inst_a"
+NOBODYS = f"GET /adapter/v1/instances?installation={NOBODY}"
 
 
 # What a version 1 plugin meets.
@@ -155,7 +156,8 @@ def test_a_version_1_plugin_meets_the_bodies_it_was_written_for() -> None:
 
 
 def test_its_instance_is_looked_at_before_anything_is_done_to_it() -> None:
-    with plugin({GET: {**INSTANCE, "sandboxId": "sbx_other"}, EXEC: {"exitCode": 0}}) as (adapter, server):
+    other = {**INSTANCE, "sandboxId": "sbx_other"}
+    with plugin({GET: other, EXEC: {"exitCode": 0}, LIST: [other], NOBODYS: []}) as (adapter, server):
         with pytest.raises(NotFound):
             adapter.exec(TARGET, ECHO, 5)
         with pytest.raises(NotFound):
@@ -193,7 +195,8 @@ def test_its_pause_is_seen_on_the_instance() -> None:
 @pytest.mark.parametrize("status", ["200 OK", "404 Not Found", "409 Conflict", "401 X"])
 def test_an_answer_without_our_protocol_is_believed_nothing(header: str, status: str) -> None:
     foreign = answer(json.dumps(envelope("not_found")).encode(), *([header] if header else []), status=status)
-    with plugin({"DELETE /adapter/v1/instances/r%2F1": foreign, GET: INSTANCE}) as (adapter, _):
+    table = {"DELETE /adapter/v1/instances/r%2F1": foreign, GET: INSTANCE, LIST: [INSTANCE], NOBODYS: []}
+    with plugin(table) as (adapter, _):
         with pytest.raises(ProviderUnavailable) as failed:
             adapter.delete(TARGET)
         assert "ours is '1'" in failed.value.message
@@ -232,11 +235,25 @@ def test_a_list_leaves_out_what_says_that_it_is_not_ours() -> None:
 
 
 def test_a_list_that_does_not_filter_is_found_out() -> None:
-    nobodys = f"GET /adapter/v1/instances?installation={NOBODY}"
-    with plugin({LIST: [INSTANCE], nobodys: []}) as (adapter, _):
+    with plugin({LIST: [INSTANCE], NOBODYS: []}) as (adapter, _):
         assert [instance.owner for instance in adapter.list("inst_a")] == [OWNER]
-    with plugin({LIST: [INSTANCE], nobodys: [INSTANCE]}) as (adapter, _), pytest.raises(ProviderUnavailable):
+    with plugin({LIST: [INSTANCE], NOBODYS: [INSTANCE]}) as (adapter, _), pytest.raises(ProviderUnavailable):
         adapter.list("inst_a")
+
+
+def test_a_delete_looks_at_the_installation_too_before_it_believes_an_old_plugin() -> None:
+    gone = {"DELETE /adapter/v1/instances/r%2F1": (204, None)}
+    for listed in ([], [{**INSTANCE, "ref": "r/2"}]):
+        with plugin({**gone, GET: INSTANCE, LIST: listed, NOBODYS: []}) as (adapter, server):
+            with pytest.raises(NotFound):
+                adapter.delete(TARGET)
+            assert not [request for request in server.requests if request.startswith(b"DELETE")]
+    with plugin({**gone, GET: (404, envelope("not_found"))}) as (adapter, server):
+        adapter.delete(TARGET)
+        assert not [request for request in server.requests if request.startswith(b"DELETE")]
+    with plugin({**gone, GET: INSTANCE, LIST: [INSTANCE], NOBODYS: []}) as (adapter, server):
+        adapter.delete(TARGET)
+        assert server.requests[-1].startswith(b"DELETE")
 
 
 # What it says went wrong.

@@ -5,7 +5,6 @@ may be busy, and only a change of kind (a client for each call, a second round t
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
@@ -57,7 +56,8 @@ def test_a_command_costs_little_more_than_its_round_trip(server: ScriptedServer,
 
         ours(), theirs()
         times = [(seconds(ours), seconds(theirs)) for _ in range(REPEATS)]
-    ratio = statistics.median(our for our, _ in times) / statistics.median(their for _, their in times)
+    # The best of each: what a busy machine adds falls on either side by chance.
+    ratio = min(our for our, _ in times) / min(their for _, their in times)
     assert ratio < 4, f"{ratio:.2f} times the cost of plain httpx"
     assert server.connections == 2
     assert len(server.requests) == 2 * (REPEATS + 1) + 1
