@@ -187,7 +187,10 @@ class ServerUnderTest(Mishaps):
             "image": {"uri": "theirs"}, "entrypoint": ["tail"], "timeout": 3600, "resourceLimits": {"cpu": "1"},
             "metadata": labels,
         }  # fmt: skip
-        return Target(ours, self._call("POST", "/v1/sandboxes", json=body)["id"])
+        made = self.server.client.post("/v1/sandboxes", json=body, headers={KEY: API_KEY})
+        if "INVALID_METADATA_LABEL" in made.text:
+            raise CannotHappen("the server takes no such label")
+        return Target(ours, made.json()["id"])
 
     def arrange(self, mishap: Mishap) -> None:
         match mishap:
