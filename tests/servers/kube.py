@@ -70,6 +70,7 @@ class KubeApi:
         self._hosts = iter(range(2, 100_000))
         self._objects: dict[tuple[str, str, str], Object] = {}
         self._watches: list[tuple[str, queue.Queue[Object]]] = []
+        self._images: dict[str, Path] = {}
         self._version = 1
         self._lock = threading.RLock()
         self._closing = threading.Event()
@@ -103,6 +104,8 @@ class KubeApi:
         if plural is None:
             return told(200, _resources(match["group"]) if not namespace else {"kind": "Namespace", "metadata": {}})
         base = f"{match['group']}/{plural}"
+        if plural == "pods":
+            return self._pods(match["name"], request)
         if match["name"] is None and request.method == "GET":
             watching = request.one("watch") not in {"", "false", "False"}
             return self._watch(base, request) if watching else self._list(base, namespace, request)
@@ -110,6 +113,20 @@ class KubeApi:
             if request.method == "POST":
                 return self._create(base, namespace, request.json())
             return self._one((base, namespace, match["name"] or ""), request)
+
+    def _pods(self, name: str | None, request: Request) -> Reply:
+        """Each sandbox has one running pod, named after it."""
+        with self._lock:
+            found = {
+                f"{one['metadata']['name']}-0": one
+                for (base, _, _), one in self._objects.items()
+                if base.endswith("/batchsandboxes") and self.pods[one["metadata"]["uid"]].awake
+            }
+            if name is not None:
+                return told(200, _pod_of(name, found[name])) if name in found else _status(404, "NotFound")
+            wanted = request.one("labelSelector").partition("=")[2]
+            items = [_pod_of(name, one) for name, one in found.items() if wanted == one["metadata"]["name"]]
+        return told(200, {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})
 
     def _create(self, base: str, namespace: str, made: Object) -> Reply:
         key = (base, namespace, made["metadata"]["name"])
@@ -185,8 +202,7 @@ class KubeApi:
     def _controlled(self, key: tuple[str, str, str], one: Object) -> None:
         """Bring an object to what its specification asks for."""
         if key[0].endswith("/sandboxsnapshots"):
-            image = {"containerName": "sandbox", "imageUri": "registry.example.test/x:snap"}
-            one["status"] = {"phase": "Succeed", "containers": [image], "conditions": []}
+            self._captured(one)
         if not key[0].endswith("/batchsandboxes"):
             return
         pod = self.pods.get(one["metadata"]["uid"]) or self._pod(one)
@@ -200,15 +216,47 @@ class KubeApi:
             "replicas": 1, "allocated": 1, "ready": ready, "phase": phase, "observedGeneration": 1, "conditions": []
         }  # fmt: skip
 
+    def _captured(self, one: Object) -> None:
+        """The disk of the named sandbox becomes an image, from which later sandboxes start."""
+        uri = f"registry.example.test/snapshot:{one['metadata']['name']}"
+        if uri not in self._images:
+            source = self._objects[("/apis/sandbox.opensandbox.io/v1alpha1/batchsandboxes", one["metadata"]["namespace"],
+                                    one["spec"]["sandboxName"])]  # fmt: skip
+            root = self.root / f"image-{one['metadata']['uid']}"
+            shutil.copytree(self.pods[source["metadata"]["uid"]].box.root, root, symlinks=True)
+            self._images[uri] = root
+        one["status"] = {
+            "phase": "Succeed", "conditions": [], "containers": [{"containerName": "sandbox", "imageUri": uri}]
+        }  # fmt: skip
+
     def _pod(self, one: Object) -> Pod:
         containers = one["spec"].get("template", {}).get("spec", {}).get("containers", [{}])
         env = {entry["name"]: entry.get("value", "") for entry in containers[0].get("env", [])}
         number = next(self._hosts)
         address = f"{self._network}.{number % 250 + 2}"
         uid = one["metadata"]["uid"]
+        image = self._images.get(containers[0].get("image", ""))
+        if image is not None:
+            shutil.copytree(image, self.root / uid, symlinks=True)
         pod = Pod(address, self.root / uid, env, self._agent, self.faults)
         self.pods[uid] = pod
         return pod
+
+
+def _pod_of(name: str, one: Object) -> Object:
+    container = {
+        "name": "sandbox",
+        "ready": True,
+        "state": {"running": {}},
+        "image": "x",
+        "imageID": "",
+        "restartCount": 0,
+    }
+    return {
+        "kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "labels": one["metadata"].get("labels", {})},
+        "spec": one["spec"].get("template", {}).get("spec", {}),
+        "status": {"phase": "Running", "containerStatuses": [container]},
+    }  # fmt: skip
 
 
 def _merge(one: Object, changes: Object) -> None:

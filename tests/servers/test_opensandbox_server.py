@@ -7,10 +7,14 @@ stand-ins of execd; between adapter and server lies a proxy that can lose answer
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import os
+import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import httpx
@@ -18,12 +22,12 @@ import pytest
 
 from differently_adapters.providers.opensandbox import OpenSandboxAdapter, OpenSandboxConfig
 from differently_adapters.providers.opensandbox.wire import KEY_INSTALLATION, KEY_SANDBOX
-from differently_adapters.testing import AdapterConformance
+from differently_adapters.testing import AdapterConformance, CannotHappen, Mishap
 from differently_core.contract import Adapter, AdapterContext, Operation, Owner, Target
 from differently_core.runtime.clock import SystemClock
-from tests.conformance.adapters.opensandbox_fake.faults import Fault, answer, drop_after, edit, lose_completion
+from tests.conformance.adapters.opensandbox_fake.faults import Fault, Go, drop_after, lose_completion
 from tests.conformance.adapters.opensandbox_fake.http import Reply, Request, Server
-from tests.conformance.adapters.test_opensandbox import ROUTES
+from tests.conformance.adapters.test_opensandbox import ROUTES, Mishaps
 from tests.servers.kube import KubeApi
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -109,54 +113,58 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
     server.close()
 
 
-class ServerUnderTest:
+class ServerUnderTest(Mishaps):
     def __init__(self, server: RealServer) -> None:
         self.server = server
         self.up = True
-        self.faults: list[Fault] = []
-        self._late: list[Callable[[], object]] = []
-        self._proxy = Server(self._answer, lambda: self.up)
+        self.key = API_KEY
+        super().__init__([], [])
+        self._never = Event()
+        self._proxy = Server(self._answer, lambda: self.up, keep_alive=False)
         self.url = f"http://127.0.0.1:{self._proxy.server_port}"
 
     def _answer(self, request: Request) -> Reply:
-        def go() -> Reply:
-            headers = {name: value for name, value in request.headers.items() if name in PASSED}
-            told = self.server.client.request(request.method, request.target, headers=headers, content=request.body)
-            kept = {name: value for name, value in told.headers.items() if name in PASSED}
-            return Reply(told.status_code, told.content, kept)
-
-        struck = next((fault for fault in self.faults if fault.strikes(request)), None)
+        self._requests.append(request)
+        struck = next((fault for fault in self._faults if fault.strikes(request)), None)
         if struck is None:
-            return go()
+            return self._forward(request)
         struck.times -= 1
-        return struck.act(go, request, self._never)
+        return struck.act(lambda: self._forward(request), request, self._never)
 
-    _never: Any = None
+    def _forward(self, request: Request) -> Reply:
+        headers = {name: value for name, value in request.headers.items() if name in PASSED}
+        if headers.get(KEY) == API_KEY:
+            headers[KEY] = self.key
+        told = self.server.client.request(request.method, request.target, headers=headers, content=request.body)
+        kept = {name: value for name, value in told.headers.items() if name in PASSED}
+        return Reply(told.status_code, told.content, kept)
+
+    def _unfiltered(self, go: Go, request: Request, closing: Event) -> Reply:
+        return self._forward(dataclasses.replace(request, target=re.sub("metadata=[^&]*&", "", request.target)))
 
     def close(self) -> None:
         self._proxy.close()
         self.server.kube.faults.clear()
-        for one in self.server.kube.sandboxes():
-            name = one["metadata"]["name"]
-            self.server.client.delete(f"/v1/sandboxes/{name}", headers={"OPEN-SANDBOX-API-KEY": API_KEY})
+        for kind in ("sandboxes", "snapshots"):
+            listed = self._call("GET", f"/v1/{kind}?pageSize=200")
+            for one in listed["items"]:
+                self._call("DELETE", f"/v1/{kind}/{one['id']}")
         self.server.kube.clear()
+
+    def _call(self, method: str, path: str, **body: Any) -> Any:
+        told = self.server.client.request(method, path, headers={KEY: API_KEY}, **body)
+        assert told.is_success, f"{method} {path}: {told.status_code} {told.text}"
+        return told.json() if told.content else None
 
     def count(self) -> int:
         return len(self.server.kube.sandboxes())
 
-    def lose_answer(self, operation: Operation) -> None:
-        self.faults.append(Fault(*ROUTES[operation], drop_after))
+    def snapshots(self) -> int:
+        return len(self._call("GET", "/v1/snapshots?pageSize=200")["items"])
 
-    def delay_create(self) -> None:
-        def hold(go: Callable[[], object], *_: object) -> Reply:
-            self._late.append(go)
-            return answer(504, "")(lambda: Reply(), Request("", "", {}, b""), self._never)
-
-        self.faults.append(Fault("POST", "/sandboxes$", hold))
-
-    def settle(self) -> None:
-        while self._late:
-            self._late.pop()()
+    def state_digest(self) -> str:
+        kept = [(one["metadata"].get("labels"), one["spec"]) for one in self.server.kube.sandboxes()]
+        return f"{json.dumps(kept, sort_keys=True)} {self.snapshots()}"
 
     @contextlib.contextmanager
     def losing_completions(self) -> Iterator[None]:
@@ -164,29 +172,45 @@ class ServerUnderTest:
         yield
         self.server.kube.faults.clear()
 
+    def requests(self, operation: Operation) -> int:
+        if operation is Operation.EXEC:
+            raise CannotHappen("commands go to the sandbox directly and are not seen on the way to the server")
+        return super().requests(operation)
+
+    def lose_answer(self, operation: Operation) -> None:
+        faults = self.server.kube.faults if operation is Operation.EXEC else self._faults
+        faults.append(Fault(*ROUTES[operation], drop_after))
+
     def plant_foreign(self, ours: Owner, theirs: Owner) -> Target:
+        labels = {KEY_SANDBOX: theirs.sandbox, KEY_INSTALLATION: theirs.installation}
         body = {
             "image": {"uri": "theirs"}, "entrypoint": ["tail"], "timeout": 3600, "resourceLimits": {"cpu": "1"},
-            "metadata": {KEY_SANDBOX: theirs.sandbox, KEY_INSTALLATION: theirs.installation},
+            "metadata": labels,
         }  # fmt: skip
-        made = self.server.client.post("/v1/sandboxes", json=body, headers={"OPEN-SANDBOX-API-KEY": API_KEY})
-        assert made.status_code == 202, made.text
+        made = self.server.client.post("/v1/sandboxes", json=body, headers={KEY: API_KEY})
+        if "INVALID_METADATA_LABEL" in made.text:
+            raise CannotHappen("the server takes no such label")
         return Target(ours, made.json()["id"])
 
-    def break_list(self) -> None:
-        def shorter(page: dict[str, Any]) -> dict[str, Any]:
-            return {**page, "items": page["items"][1:]}
-
-        self.faults.append(Fault("GET", "/sandboxes$", edit(shorter), times=1_000_000))
+    def arrange(self, mishap: Mishap) -> None:
+        match mishap:
+            case Mishap.CREDENTIAL_REVOKED:
+                self.key = "another one"
+            case Mishap.PAGE_LOST:
+                raise CannotHappen("the server gives 200 entries on a page")
+            case _:
+                super().arrange(mishap)
 
     def go_down(self) -> None:
         self.up = False
 
     def come_up(self) -> None:
         self.up = True
+        self.key = API_KEY
 
 
-PASSED = frozenset({"open-sandbox-api-key", "content-type", "retry-after"})
+KEY = "open-sandbox-api-key"
+PASSED = frozenset({KEY, "content-type", "retry-after"})
 
 
 def client(backend: ServerUnderTest) -> OpenSandboxAdapter:

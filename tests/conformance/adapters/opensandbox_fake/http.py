@@ -64,9 +64,15 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def __init__(
-        self, answerer: Answerer, is_up: Callable[[], bool], address: tuple[str, int] = ("127.0.0.1", 0)
+        self,
+        answerer: Answerer,
+        is_up: Callable[[], bool],
+        address: tuple[str, int] = ("127.0.0.1", 0),
+        *,
+        keep_alive: bool = True,
     ) -> None:
         super().__init__(address, _Handler)
+        self.keep_alive = keep_alive
         self.answerer = answerer
         self.is_up = is_up
         self.thread = threading.Thread(target=self.serve_forever, args=(0.05,), name="fake-opensandbox", daemon=True)
@@ -120,6 +126,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _head(self, reply: Reply, **more: str) -> None:
         self.send_response_only(reply.status)
+        if not self.server.keep_alive:
+            self.send_header("connection", "close")  # which also ends it on our side
         for name, value in {**reply.headers, **more}.items():
             self.send_header(re.sub("_", "-", name), value)
         self.end_headers()

@@ -73,11 +73,16 @@ class Snapshot:
     metadata: dict[str, str]
     source_expires_at: datetime | None
     reads_until_ready: int
+    failed: bool = False
+    broken: bool = False
+    """Ready by its own word, and its image is gone."""
 
     def told(self) -> dict[str, Any]:
         ready = self.reads_until_ready <= 0
         self.reads_until_ready -= 1
         state, reason = ("Ready", "snapshot_runtime_ready") if ready else ("Creating", "snapshot_accepted")
+        if self.failed:
+            state, reason = "Failed", "snapshot_runtime_failed"
         status = {"state": state, "reason": reason, "message": reason, "lastTransitionAt": stamp(self.created_at)}
         name = {"name": self.name} if self.name is not None else {}
         return {
@@ -86,7 +91,7 @@ class Snapshot:
 
 
 class FakeOpenSandbox:
-    """`root` is where its sandboxes keep their files. `pause_turns` are what reads find after a pause was accepted."""
+    """`root` is where its sandboxes keep their files."""
 
     def __init__(
         self,
@@ -97,6 +102,7 @@ class FakeOpenSandbox:
         grace_seconds: float = 1.0,
         ping_seconds: float = 3.0,
         snapshot_reads: int = 1,
+        keep_alive: bool = True,
     ) -> None:
         self.root = root
         self.runtime = runtime
@@ -108,6 +114,8 @@ class FakeOpenSandbox:
         self.faults: list[Fault] = []
         self.requests: list[Request] = []
         self.pause_turns: list[Status] | None = None
+        """What reads find after the next pause was accepted, one each; without it the pause is done at once."""
+        self.page_size_max = 200
         self.lingers = False
         """Deleted sandboxes stay as Stopping until `vanish`."""
         self.up = True
@@ -115,7 +123,7 @@ class FakeOpenSandbox:
         self.closing = threading.Event()
         self.agent = Agent(grace_seconds, ping_seconds, self.closing)
         self._clock = SystemClock()
-        self._server = Server(self._answer, lambda: self.up)
+        self._server = Server(self._answer, lambda: self.up, keep_alive=keep_alive)
         self.port = self._server.server_port
         self.url = f"http://127.0.0.1:{self.port}"
 
@@ -249,8 +257,9 @@ class FakeOpenSandbox:
             return refused(400, "SANDBOX::INVALID_PARAMETER", message)
         if body.get("snapshotId") and body["snapshotId"] not in self.snapshots:
             return refused(404, "SNAPSHOT::NOT_FOUND", f"Snapshot {body['snapshotId']} not found")
-        if (body.get("image") or {}).get("uri", "").startswith("nope/"):
-            message = f"Failed to pull image {body['image']['uri']}: registry unreachable"
+        image = (body.get("image") or {}).get("uri", "")
+        if image.startswith("nope/") or (body.get("snapshotId") and self.snapshots[body["snapshotId"]].broken):
+            message = f"Failed to pull image {image or 'of the snapshot'}: registry unreachable"
             return refused(500, f"{name}::SANDBOX_IMAGE_PULL_FAILED", message)
         return None
 
@@ -293,6 +302,7 @@ class FakeOpenSandbox:
         if size > 200:
             ctx = {"le": 200}
             return _unprocessable("less_than_equal", "pageSize", "Input should be less than or equal to 200", ctx)
+        size = min(size, self.page_size_max)
         text = request.one("metadata")
         try:
             wanted = dict(parse_qsl(text, strict_parsing=True)) if text else {}
@@ -356,7 +366,7 @@ class FakeOpenSandbox:
             code = "DOCKER::SANDBOX_NOT_RUNNING" if self.runtime == "docker" else "KUBERNETES::INVALID_STATE"
             return refused(409, code, "Sandbox is not in a running state.")
         if self.pause_turns is not None:
-            found.turns = list(self.pause_turns)
+            found.turns, self.pause_turns = self.pause_turns, None
             return Reply(202)
         if self.runtime == "docker":
             found.box.awake.clear()

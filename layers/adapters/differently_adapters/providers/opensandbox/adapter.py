@@ -52,6 +52,7 @@ from differently_core.errors import (
     InvalidState,
     NotFound,
     ProviderUnavailable,
+    SandboxFailed,
     UnsupportedOperation,
 )
 from differently_core.model import features
@@ -74,6 +75,7 @@ from .wire import SandboxRead
 SETTLES_SECONDS: Final = 60.0
 """Beyond the server's own limit for a create: a gateway may have given up on it, and lists lag behind."""
 EGRESS_PORT: Final = 18080
+PORT_MAX: Final = 65_535
 PLACES_MAX: Final = 1_024
 T = TypeVar("T")
 
@@ -329,7 +331,10 @@ class OpenSandboxAdapter:
         ends = self._clock.monotonic() + deadline
         seen = self._incarnation(target, transition)
         if not transition.observe_only and self._observed(seen).state is InstanceState.RUNNING:
-            seen = self._mover.paused(target, seen, ends)
+            try:
+                seen = self._mover.paused(target, seen, ends)
+            except SandboxFailed as error:
+                return Transitioned(Progress.FAILED, self.get(target), error.message)
         return self._transitioned(seen, InstanceState.PAUSED)
 
     def resume(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
@@ -387,6 +392,8 @@ class OpenSandboxAdapter:
     def port_expose(self, target: Target, port: int, seconds: int) -> Exposure:
         """A signed address of the gateway. One that needs our key or a header would be of no use, or too much."""
         self._need(Operation.PORT_EXPOSE)
+        if not 1 <= port <= PORT_MAX:
+            raise InvalidRequest(f"A port is a number from 1 to {PORT_MAX}.", field="port")
         if port in {EXECD_PORT, EGRESS_PORT}:
             raise InvalidRequest(f"Port {port} belongs to the sandbox's own agent.", field="port")
         seen = self._find(target)
