@@ -112,11 +112,14 @@ class FakePools:
 class World:
     """One organization with one project and one pool, unless a test asks for more."""
 
-    def __init__(self, *, store: Store | None = None, seed: int = 1, tuning: Tuning | None = None) -> None:
+    def __init__(
+        self, *, wrap: Callable[[MemoryStore], Store] | None = None, seed: int = 1, tuning: Tuning | None = None
+    ) -> None:
+        """`wrap` puts something between the operations and the store."""
         self.clock = VirtualClock()
         self.memory = MemoryStore()
         self.bag = Bag()
-        used = store or self.memory
+        used = self.memory if wrap is None else wrap(self.memory)
         catalog = Catalog(used, self.clock, seconds=0.0)
         self.pools = FakePools(lambda: catalog.installation().id)
         self.core = Core(
