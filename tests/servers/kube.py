@@ -220,7 +220,8 @@ class KubeApi:
         """The disk of the named sandbox becomes an image, from which later sandboxes start."""
         uri = f"registry.example.test/snapshot:{one['metadata']['name']}"
         if uri not in self._images:
-            source = self._objects[("/apis/sandbox.opensandbox.io/v1alpha1/batchsandboxes", one["metadata"]["namespace"],
+            sandboxes = "/apis/sandbox.opensandbox.io/v1alpha1/batchsandboxes"
+            source = self._objects[(sandboxes, one["metadata"]["namespace"],
                                     one["spec"]["sandboxName"])]  # fmt: skip
             root = self.root / f"image-{one['metadata']['uid']}"
             shutil.copytree(self.pods[source["metadata"]["uid"]].box.root, root, symlinks=True)
