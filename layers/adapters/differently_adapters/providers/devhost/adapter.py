@@ -50,6 +50,7 @@ class DevhostAdapter:
             raise TypeError("a devhost adapter needs a DevhostConfig")
         self._clock = context.clock
         self._path = context.config.path
+        self._backend = str(context.config.root)
         self._root = Root(context.config.root, context.clock)
         self._jobs = ShellJobs(self.exec, lambda target: str(self._root.at(target.owner).jobs))
 
@@ -57,6 +58,7 @@ class DevhostAdapter:
         return Info(
             kind=self.kind, version="1", trust=Trust.PRIVATE, isolation="none", idempotent_create=True,
             settles_seconds=0.0, description="Directories and processes of this machine; no isolation.",
+            backend=self._backend,
         )  # fmt: skip
 
     def capabilities(self) -> Capabilities:

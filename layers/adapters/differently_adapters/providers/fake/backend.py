@@ -36,6 +36,8 @@ from .faults import Call, Fault, Late, Plan, Unlisted
 
 FEATURES = frozenset({features.EXEC, features.EXEC_STREAM, features.FILES, features.ISOLATION_NONE})
 
+_COUNT = itertools.count(1)
+
 
 @dataclass
 class FakeFile:
@@ -116,8 +118,11 @@ class FakeBackend:
         exec_function: ExecFunction = echo,
         stream_function: StreamFunction | None = None,
         plan: Plan | None = None,
+        name: str | None = None,
     ) -> None:
         self.clock = clock
+        self.name = name or f"fake backend {next(_COUNT)}"
+        """Tells it from every other one of the process; refs alone do not."""
         self.idempotent_create = idempotent_create
         self.settles_seconds = settles_seconds
         self.room = room
