@@ -100,8 +100,8 @@ class Installation:
                 room=rng.choice((None, None, bounded)),
                 pending_seconds=rng.choice((0.0, 0.0, 3.0, 30.0)),
                 exec_function=whoami,
+                name=f"backend{number}",
             )
-            backend.name = f"backend{number}"
             backend.create_seconds = rng.choice((15.0, 60.0, 300.0))
             backend.watcher = self.monitor
             backend.plan = partial(self.weather.plan, backend)
@@ -110,6 +110,7 @@ class Installation:
             backend.plant(Owner(ANOTHER, "sbx_theirs"))
             self.backends.append(backend)
         self.monitor.backends = self.backends
+        self.monitor.backend_of = lambda pool: self.pools.adapters[pool].sim_backend
 
     def _add_pool(self, name: str) -> None:
         """The first pool is private, so that no policy stops everything; two pools may lead to one backend."""

@@ -38,10 +38,15 @@ def strays(world: Installation) -> list[str]:
     for row in world.monitor.rows.values():
         if isinstance(row, Sandbox) and row.status is Status.RUNNING:
             owner = Owner(world.monitor.ours, row.id)
-            instances = [instance for backend in world.backends for instance in backend.owned(owner)]
-            running = [instance.ref for instance in instances if instance.state is InstanceState.RUNNING]
-            if running != [row.backend_ref]:
-                found.append(f"{row.id} runs as {row.backend_ref}, and has {[entry.ref for entry in instances]}")
+            assert row.pool is not None
+            its_backend = world.monitor.backend_of(row.pool).name
+            instances = [
+                (backend.name, instance.ref, instance.state)
+                for backend in world.backends
+                for instance in backend.owned(owner)
+            ]
+            if instances != [(its_backend, row.backend_ref, InstanceState.RUNNING)]:
+                found.append(f"{row.id} runs as {row.backend_ref} on {its_backend}, and has {instances}")
     return found
 
 

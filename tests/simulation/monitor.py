@@ -59,6 +59,7 @@ class Monitor:
         self.policies: list[tuple[float, PolicyRules]] = []
         """The global ones, each with when it began."""
         self.backends: list[SimBackend] = []
+        self.backend_of: Callable[[str], SimBackend]
         self.denied: dict[str, str] = {}
         """The pool that an organization's own policy denies; it never changes."""
         self.commits = 0
@@ -279,8 +280,7 @@ class Monitor:
             for instance in backend.owned(Owner(self.ours, attempt.sandbox)):
                 if self._makers.get((attempt.sandbox, backend.name, instance.ref)) != attempt.number:
                     continue
-                in_use = sandbox.status is Status.RUNNING and sandbox.backend_ref == instance.ref
-                if not in_use:
+                if not self._is_in_use(sandbox, backend, instance):
                     fail("I4", f"{sandbox.id} attempt {attempt.number} is settled and {instance.ref} is left")
             for request in backend.requests_under_way():
                 if self._requests[id(request)][1] == attempt.number and request.owner.sandbox == attempt.sandbox:
@@ -345,11 +345,17 @@ class Monitor:
         assert isinstance(sandbox, Sandbox)
         if sandbox.status in GONE:
             return
-        in_use = sandbox.status is Status.RUNNING and sandbox.backend_ref == instance.ref
+        in_use = self._is_in_use(sandbox, backend, instance)
         must(not in_use, "I1", f"{sandbox.id}: {instance.ref} is in use and is being deleted")
         maker = self.attempts[sandbox.id].get(self._makers.get((sandbox.id, backend.name, instance.ref), 0))
         if maker is not None and maker.status is AttemptState.CALLING:
             must(False, "I3", f"{sandbox.id}: {instance.ref} is being made and deleted at once")
+
+    def _is_in_use(self, sandbox: Sandbox, backend: SimBackend, instance: FakeInstance) -> bool:
+        """Backends may call different instances the same."""
+        if sandbox.status not in LIVE or sandbox.backend_ref != instance.ref or sandbox.pool is None:
+            return False
+        return self.backend_of(sandbox.pool) is backend
 
     # Everything.
 

@@ -158,7 +158,6 @@ class SimStore:
 class SimBackend(FakeBackend):
     """A fake backend that tells what is made, also when it is late, and what is about to be deleted."""
 
-    name = ""
     create_seconds = 60.0
     watcher: Watcher | None = None
 

@@ -95,6 +95,12 @@ class Info:
     """The deadline a create is given; the worker's claim lasts a little longer."""
     description: str = ""
     protocol: str = PROTOCOL_VERSION
+    backend: str = ""
+    """What pools on one backend have in common and no others: its address and account, say; never a secret.
+
+    A cleanup of one pool must know whether what it finds may be in use through another. Empty: it may, by every pool
+    of the kind; then a ref must be unlike those of other backends, or cleanups there wait for each other.
+    """
 
 
 @dataclass(frozen=True)

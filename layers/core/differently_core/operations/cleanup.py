@@ -23,7 +23,7 @@ from .accounts import give
 from .attempts import unsettled
 from .core import Core
 from .ending import settled, write_attempt
-from .worker import adapter_of, calling, delete_instance, find_instance, finished, next_try
+from .worker import adapter_of, calling, delete_instance, find_instance, finished, next_try, share_a_backend
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ def settle(core: Core, sandbox: SandboxId, number: int) -> None:
     debt = attempts.get(number)
     if debt is None or debt.status is not AttemptState.DEBT:
         return
-    in_use = _in_use(attempts.values())
+    in_use = _in_use(core, debt, attempts.values())
     try:
         adapter = adapter_of(core, debt.pool)
         left = calling(adapter, lambda: _left(core, adapter, debt, in_use))
@@ -67,14 +67,17 @@ def _left(core: Core, adapter: Adapter, debt: Attempt, in_use: Collection[str | 
 def _name(core: Core, debt: Attempt, ref: str) -> None:
     """The instance is nobody's: write down that this debt means it, and come back to delete it."""
     others = [attempt for attempt in unsettled(core, debt.sandbox) if attempt.number != debt.number]
-    if ref in _in_use(others) or any(attempt.status is AttemptState.CALLING for attempt in others):
+    calling_now = [attempt for attempt in others if attempt.status is AttemptState.CALLING]
+    if ref in _in_use(core, debt, others) or any(share_a_backend(core, debt.pool, one.pool) for one in calling_now):
         _later(core, debt)
     elif isinstance(core.commit([write_attempt(debt, debt.with_(ref=ref, due_at=core.clock.now()))]), Committed):
         core.nudges.cleanup(debt.sandbox, debt.number)
 
 
-def _in_use(attempts: Iterable[Attempt]) -> set[str | None]:
-    return {attempt.ref for attempt in attempts if attempt.status is AttemptState.LIVE}
+def _in_use(core: Core, debt: Attempt, attempts: Iterable[Attempt]) -> set[str | None]:
+    """Refs that the sandbox uses at the debt's backend; another backend may call another instance the same."""
+    live = (attempt for attempt in attempts if attempt.status is AttemptState.LIVE)
+    return {attempt.ref for attempt in live if share_a_backend(core, debt.pool, attempt.pool)}
 
 
 def _settle(core: Core, debt: Attempt) -> None:

@@ -312,9 +312,26 @@ def _debts(core: Core, sandbox: Sandbox, attempt: Attempt) -> list[Attempt]:
     if attempt.number == 1:
         return []
     return [
-        debt for debt in unsettled(core, sandbox.id)
-        if debt.number != attempt.number and debt.ref in (None, attempt.ref)
-    ]  # fmt: skip
+        debt
+        for debt in unsettled(core, sandbox.id)
+        if debt.number != attempt.number
+        and debt.ref in (None, attempt.ref)
+        and share_a_backend(core, debt.pool, attempt.pool)
+    ]
+
+
+def share_a_backend(core: Core, one: str, other: str) -> bool:
+    """Whether an instance that one pool sees may be the other's. What cannot be told is taken to be so."""
+    if one == other:
+        return True
+    pools = core.catalog.pools().pools
+    if one in pools and other in pools and pools[one].adapter != pools[other].adapter:
+        return False
+    try:
+        names = {calling(adapter, adapter.info).backend for adapter in (adapter_of(core, one), adapter_of(core, other))}
+    except BackendError:
+        return True
+    return "" in names or len(names) == 1
 
 
 def _leave_to_cleanup(core: Core, sandbox: Sandbox, attempt: Attempt) -> None:

@@ -83,6 +83,7 @@ class DevhostAdapter:
         self._clock = context.clock
         self._pool = context.pool
         self._path = context.config.path
+        self._backend = str(context.config.root)
         self._root = Root(context.config.root, context.clock)
         self._snapshots = Snapshots(self._root, context.clock)
         self._jobs = ShellJobs(self.exec, lambda target: str(self._root.at(target.owner).jobs))
@@ -91,6 +92,7 @@ class DevhostAdapter:
         return Info(
             kind=self.kind, version="1", trust=Trust.PRIVATE, isolation="none", idempotent_create=True,
             settles_seconds=0.0, description="Directories and processes of this machine; no isolation.",
+            backend=self._backend,
         )  # fmt: skip
 
     def capabilities(self) -> Capabilities:

@@ -104,7 +104,7 @@ class FakeAdapter:
         return Info(
             kind=self.kind, version="1", trust=None, isolation="none",
             idempotent_create=self.backend.idempotent_create, settles_seconds=self.backend.settles_seconds,
-            description="A backend in memory; it runs nothing.",
+            description="A backend in memory; it runs nothing.", backend=self.backend.name,
         )  # fmt: skip
 
     def capabilities(self) -> Capabilities:

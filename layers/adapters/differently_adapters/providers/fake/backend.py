@@ -43,6 +43,7 @@ FEATURES = frozenset(
         features.PORTS_EXPOSE, features.EGRESS_CONTROL, features.ISOLATION_NONE,
     }
 )  # fmt: skip
+_COUNT = itertools.count(1)
 
 
 SETTLING = frozenset({Operation.CREATE, Operation.DELETE})
@@ -90,8 +91,11 @@ class FakeBackend:
         captures: SnapshotKind | None = None,
         page_size: int = 200,
         token: str | None = None,
+        name: str | None = None,
     ) -> None:
         self.clock = clock
+        self.name = name or f"fake backend {next(_COUNT)}"
+        """Tells it from every other one of the process; refs alone do not."""
         self.idempotent_create = idempotent_create
         self.settles_seconds = settles_seconds
         self.room = room
