@@ -71,6 +71,12 @@ class Monitor:
         self._makers: dict[tuple[str, str, str], int] = {}
         """Which attempt of a sandbox made an instance, by sandbox, backend and ref."""
 
+    def take_over(self) -> None:
+        """Begin with a store that has rows already."""
+        self.rows = dict(self._memory.rows())
+        for row in self.rows.values():
+            self._add(None, row, set())
+
     # What the store is told.
 
     def committed(self, actions: Sequence[Action]) -> None:

@@ -96,6 +96,10 @@ class FakePools:
         self._backends[pool] = backend
         self._adapters.pop(pool, None)
 
+    def serve(self, pool: str, adapter: Adapter) -> None:
+        """Use this adapter for the pool, whatever it leads to."""
+        self._adapters[pool] = adapter
+
     def backend(self, pool: str) -> FakeBackend:
         return self._backends[pool]
 
