@@ -24,7 +24,7 @@ from .attempts import newest, unsettled
 from .core import Core, system
 from .difference import Changed, Finding, Missing, Strange, compare
 from .ending import end, event_of, write
-from .worker import adapter_of, calling, delete_instance, finished
+from .worker import adapter_of, calling, delete_instance, finished, share_a_backend
 
 log = logging.getLogger(__name__)
 RECONCILER = system("reconciler")
@@ -154,7 +154,11 @@ def _remove_orphan(run: _Pass, instance: Instance) -> bool:
     """
     core = run.core
     sandbox = core.store.get(Sandbox, Sandbox.key_of(SandboxId(instance.owner.sandbox)))
-    attempts = unsettled(core, SandboxId(instance.owner.sandbox))
+    attempts = [
+        attempt
+        for attempt in unsettled(core, SandboxId(instance.owner.sandbox))
+        if share_a_backend(core, attempt.pool, run.pool)
+    ]
     if not _is_orphan(sandbox, attempts, instance):
         return False
     if calling(run.adapter, lambda: delete_instance(run.adapter, Target(instance.owner, instance.ref))):
