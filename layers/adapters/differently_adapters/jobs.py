@@ -106,24 +106,24 @@ own=
 command -v setsid >/dev/null 2>&1 && own=setsid
 """
 
-# $1 is the job's directory, $2 the time limit, $3 and $4 the umask and the PATH that the command is to have. It tells
-# its launcher by a line that it is recorded. The time limit is set before that: it holds whatever becomes of us.
+# $1 is the job's directory, $2 the time limit, $3 and $4 the umask and the PATH that the command is to have. With $5 it
+# is the watch, which ends the command in time even where the supervisor itself was killed; so it is started first.
+# A line on its output tells the launcher that all this is so.
 _SUPERVISOR: Final = (
     "d=$1"
     + _COMMON
     + rf"""
-[ -n "$own" ] && : > "$d/group" || trap '' HUP
-$own /bin/sh -c '
-  sleep "$2"
-  [ -e "$1/exit" ] && exit
-  : > "$1/timed_out"
-  n=0
-  while [ $n -lt 10 ] && ! [ -s "$1/child" ]; do sleep 1; n=$((n + 1)); done
-  read -r child since < "$1/child" || exit
-  kill -s TERM -- "$3$child"
+if [ "$5" = watch ]; then
+  sleep "$2" || exit  # killed, with all the rest of the sandbox: the time is not up
+  [ -e "$d/exit" ] || ! lives child && exit
+  : > "$d/timed_out"
+  send TERM
   sleep {STOP_SECONDS}
-  kill -s KILL -- "$3$child"
-' - "$d" "$2" "${{own:+-}}" < /dev/null > /dev/null 2>&1 &
+  [ -e "$d/exit" ] || ! lives child || send KILL
+  exit
+fi
+[ -n "$own" ] && : > "$d/group" || trap '' HUP
+$own /bin/sh "$d/supervise" "$d" "$2" - "$4" watch < /dev/null > /dev/null 2>&1 &
 watch=$!
 record supervisor $$
 echo recorded

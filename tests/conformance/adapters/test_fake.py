@@ -67,7 +67,7 @@ from differently_core.runtime.clock import Clock, SystemClock, VirtualClock
 
 SETTLES_SECONDS = 30.0
 TOKEN = "canary-token-5d81"
-COMMAND_SECONDS_MAX = 1.5
+COMMAND_SECONDS_MAX = 3.0
 LEASE_SECONDS = 10**6
 OUTPUT_BYTES_MAX = 32 * 1024 * 1024
 

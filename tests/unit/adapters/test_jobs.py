@@ -67,7 +67,7 @@ def ended(shell_jobs: ShellJobs) -> Callable[[str], Job]:
 
 def until(condition: Callable[[], bool]) -> None:
     clock = SystemClock()
-    for _ in range(1_000):
+    for _ in range(3_000):
         if condition():
             return
         clock.sleep(0.01)
@@ -236,9 +236,8 @@ def test_a_claim_that_was_never_filled_is_lost(shell_jobs: ShellJobs, sandbox: S
 
 
 def test_a_job_without_processes_and_without_an_exit_is_lost(shell_jobs: ShellJobs, sandbox: Sandbox) -> None:
-    shell_jobs.start(TARGET, "killed", ExecRequest(command="exec sleep 600", timeout_seconds=600))
-    kill(sandbox, "supervisor")
-    kill(sandbox, "child")
+    shell_jobs.start(TARGET, "killed", ExecRequest(command="exec sleep 15", timeout_seconds=15))
+    kill(sandbox, "supervisor", "child")
     until(lambda: shell_jobs.status(TARGET, "killed").state is JobState.LOST)
     job = shell_jobs.status(TARGET, "killed")
     assert job.exit_code is None
@@ -246,9 +245,8 @@ def test_a_job_without_processes_and_without_an_exit_is_lost(shell_jobs: ShellJo
 
 
 def test_a_number_given_to_another_process_does_not_pass_for_the_job(shell_jobs: ShellJobs, sandbox: Sandbox) -> None:
-    shell_jobs.start(TARGET, "reused", ExecRequest(command="exec sleep 600", timeout_seconds=600))
-    kill(sandbox, "supervisor")
-    kill(sandbox, "child")
+    shell_jobs.start(TARGET, "reused", ExecRequest(command="exec sleep 15", timeout_seconds=15))
+    kill(sandbox, "supervisor", "child")
     for name in ("supervisor", "child"):  # our own process got both numbers
         (recorded(sandbox) / name).write_text(f"{os.getpid()} 12345\n")
     until(lambda: shell_jobs.status(TARGET, "reused").state is JobState.LOST)
@@ -324,10 +322,15 @@ def recorded(sandbox: Sandbox) -> Path:
     return job
 
 
-def kill(sandbox: Sandbox, name: str) -> None:
-    path = recorded(sandbox) / name
-    until(lambda: path.exists() and len(path.read_text().split()) == 2)
-    os.kill(int(path.read_text().split()[0]), signal.SIGKILL)
+def kill(sandbox: Sandbox, *names: str) -> None:
+    """Kill what the job recorded under these names, once all of it is there."""
+    until(lambda: all(len(_words(recorded(sandbox) / name)) == 2 for name in ("supervisor", "child")))
+    for name in names:
+        os.kill(int(_words(recorded(sandbox) / name)[0]), signal.SIGKILL)
+
+
+def _words(path: Path) -> list[str]:
+    return path.read_text().split() if path.exists() else []
 
 
 def command_lines() -> list[str]:
@@ -349,7 +352,7 @@ def test_without_setsid_the_first_process_is_still_ended_and_told(sandbox: Sandb
     )
     plain.start(TARGET, "ends", ExecRequest(command="exit 3"))
     plain.start(TARGET, "slow", ExecRequest(command="exec sleep 600", timeout_seconds=1))
-    plain.start(TARGET, "long", ExecRequest(command="exec sleep 600", timeout_seconds=601))
+    plain.start(TARGET, "long", ExecRequest(command="exec sleep 15", timeout_seconds=15))
     until(lambda: plain.status(TARGET, "ends").exit_code == 3)
     assert plain.stop(TARGET, "long").state is JobState.STOPPED
     until(lambda: plain.status(TARGET, "slow").state is JobState.TIMED_OUT)

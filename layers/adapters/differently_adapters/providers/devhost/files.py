@@ -78,13 +78,14 @@ def read(home: Path, path: str) -> FileContent:
     if found.st_size > FILE_BYTES_MAX:
         os.close(handle)
         raise PayloadTooLarge(f"The file is larger than {FILE_BYTES_MAX} bytes.", field="path", limit=FILE_BYTES_MAX)
-    return FileContent(found.st_size, _Chunks(handle, found.st_size))
+    return FileContent(found.st_size, _Chunks(path, handle, found.st_size))
 
 
 class _Chunks(Iterator[bytes]):
     """No generator: one that was never begun would not close its file."""
 
-    def __init__(self, handle: int, size: int) -> None:
+    def __init__(self, path: str, handle: int, size: int) -> None:
+        self._path = path
         self._file = os.fdopen(handle, "rb", buffering=0)
         self._left = size
 
@@ -92,7 +93,8 @@ class _Chunks(Iterator[bytes]):
         if not self._left:
             self.close()
             raise StopIteration
-        data = self._file.read(min(self._left, CHUNK_BYTES))
+        with _refusing(self._path):
+            data = self._file.read(min(self._left, CHUNK_BYTES))
         if not data:
             self.close()
             raise ProviderUnavailable("The file became shorter while it was read.")
@@ -115,31 +117,33 @@ def write(home: Path, parts: Path, path: str, data: Iterable[bytes], guard: Guar
     target = resolve(home, path)
     if target == home.resolve():
         raise InvalidRequest("The path names the sandbox's home.", field="path")
-    with _refusing(path):
-        with guard():
-            if target.is_dir():
-                raise IsADirectoryError(errno.EISDIR, "directory")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            handle, part = tempfile.mkstemp(dir=parts)
-        try:
-            with os.fdopen(handle, "wb", buffering=0) as file:
-                _copy(data, file.fileno())
-                os.fchmod(file.fileno(), _mode_for(target))
+    with _refusing(path), guard():
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "directory")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, part = tempfile.mkstemp(dir=parts)
+    try:
+        with os.fdopen(handle, "wb", buffering=0) as file:
+            _copy(path, data, file.fileno())
+        with _refusing(path):
+            os.chmod(part, _mode_for(target))
             os.replace(part, target)
-        finally:
-            Path(part).unlink(missing_ok=True)
+    finally:
+        Path(part).unlink(missing_ok=True)
     return info(home, path)
 
 
-def _copy(data: Iterable[bytes], handle: int) -> None:
+def _copy(path: str, data: Iterable[bytes], handle: int) -> None:
+    """What the sender raises is the sender's and passes through as it is."""
     total = 0
     for chunk in data:
         total += len(chunk)
         if total > FILE_BYTES_MAX:
             raise PayloadTooLarge(f"A file can hold {FILE_BYTES_MAX} bytes.", limit=FILE_BYTES_MAX)
         view = memoryview(chunk)
-        while view:
-            view = view[os.write(handle, view) :]
+        with _refusing(path):
+            while view:
+                view = view[os.write(handle, view) :]
 
 
 def _mode_for(target: Path) -> int:
