@@ -27,6 +27,7 @@ EXECD_PORT = 44772
 PATH = re.compile(
     r"(?P<group>/api/v1|/apis/[^/]+/[^/]+)(/namespaces/(?P<namespace>[^/]+))?(/(?P<plural>[^/]+))?(/(?P<name>[^/]+))?(/status)?"
 )
+SANDBOXES = "/apis/sandbox.opensandbox.io/v1alpha1/batchsandboxes"
 ENDPOINTS = "sandbox.opensandbox.io/endpoints"
 Object = dict[str, Any]
 
@@ -40,7 +41,7 @@ class Pod:
         self.awake = True
         self._agent = agent
         self._faults = faults
-        self._server = Server(self._answer, lambda: self.awake, (address, EXECD_PORT))
+        self._server = Server(self._answer, lambda: self.awake, (address, EXECD_PORT), keep_alive=False)
 
     def _answer(self, request: Request) -> Reply:
         def go() -> Reply:
@@ -76,7 +77,7 @@ class KubeApi:
         self._closing = threading.Event()
         self._clock = SystemClock()
         self._agent = Agent(0.02, 3.0, self._closing)
-        self._server = Server(self._answer, lambda: True)
+        self._server = Server(self._answer, lambda: True, keep_alive=False)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def close(self) -> None:
@@ -220,9 +221,7 @@ class KubeApi:
         """The disk of the named sandbox becomes an image, from which later sandboxes start."""
         uri = f"registry.example.test/snapshot:{one['metadata']['name']}"
         if uri not in self._images:
-            sandboxes = "/apis/sandbox.opensandbox.io/v1alpha1/batchsandboxes"
-            source = self._objects[(sandboxes, one["metadata"]["namespace"],
-                                    one["spec"]["sandboxName"])]  # fmt: skip
+            source = self._objects[SANDBOXES, one["metadata"]["namespace"], one["spec"]["sandboxName"]]
             root = self.root / f"image-{one['metadata']['uid']}"
             shutil.copytree(self.pods[source["metadata"]["uid"]].box.root, root, symlinks=True)
             self._images[uri] = root
