@@ -20,7 +20,18 @@ from urllib.parse import urlsplit
 from differently_api.failures import UNAUTHENTICATED
 from differently_core.errors import DifferentlyError, Forbidden, Internal, Unauthenticated
 
-from .gateway import Answer, Event, Policy, Request, answer_of, authorizer_event, method_arn, proxy_event, refusal
+from .gateway import (
+    PAYLOAD_BYTES_MAX,
+    Answer,
+    Event,
+    Policy,
+    Request,
+    answer_of,
+    authorizer_event,
+    method_arn,
+    proxy_event,
+    refusal,
+)
 
 log = logging.getLogger(__name__)
 GATEWAY_SECONDS_MAX = 29.0
@@ -83,7 +94,8 @@ class Functions:
             check_origin(request)
             target = self._resolve(request.method, request.path)
             caller = None if target.public else self._authorize(request)
-            return answer_of(self._invoke(target, request, caller))
+            bytes_max = PAYLOAD_BYTES_MAX if target.timed else None
+            return answer_of(self._invoke(target, request, caller), bytes_max)
         except Late:
             log.warning("answer too late", extra={"requestId": request.identifier})
             late = Internal(f"The call took longer than {self._gateway_seconds:g} s; what it began may still finish.")

@@ -240,8 +240,11 @@ class Answer:
     stream: Iterator[bytes] | None = None
 
 
-def answer_of(result: Any) -> Answer:
-    """A function's result as an answer; raises `Internal` for what API Gateway would call malformed."""
+def answer_of(result: Any, bytes_max: int | None = PAYLOAD_BYTES_MAX) -> Answer:
+    """A function's result as an answer; raises `Internal` for what API Gateway would call malformed.
+
+    `bytes_max` is None for a function whose answers are streamed: those are not bounded by one invocation's payload.
+    """
     if not isinstance(result, Mapping):
         raise Internal("The function gave an answer that is no HTTP answer.")
     try:
@@ -253,8 +256,8 @@ def answer_of(result: Any) -> Answer:
         data = base64.b64decode(body, validate=True) if result.get("isBase64Encoded") else body.encode()
     except (KeyError, TypeError, ValueError, AttributeError, binascii.Error):
         raise Internal("The function gave an answer that is no HTTP answer.") from None
-    if len(body) > PAYLOAD_BYTES_MAX:
-        raise Internal(f"The answer takes more than the {PAYLOAD_BYTES_MAX} bytes that one call can carry.")
+    if bytes_max is not None and len(body) > bytes_max:
+        raise Internal(f"The answer takes more than the {bytes_max} bytes that one call can carry.")
     return Answer(status, headers, data)
 
 

@@ -580,3 +580,17 @@ def test_a_ref_that_is_no_snapshot_is_not_found(adapter: DevhostAdapter, target:
     with pytest.raises(NotFound):
         restore(adapter, target, ref)
     adapter.snapshot_delete(target.owner, ref)
+
+
+def test_folders_nested_by_the_thousand_are_deleted_with_their_sandbox(
+    adapter: DevhostAdapter, target: Target, run_in: Run
+) -> None:
+    """Too deep for a recursive walk, and with paths longer than the kernel takes."""
+    nest = "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"
+    nested = run_in(args=[sys.executable, "-c", nest], timeout_seconds=60)
+    assert nested.exit_code == 0
+
+    adapter.delete(target)
+
+    with pytest.raises(NotFound):
+        adapter.get(target)

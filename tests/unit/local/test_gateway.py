@@ -216,3 +216,9 @@ def test_a_refusal_has_the_envelope_of_every_error() -> None:
     assert b'"requestId": "req_1"' in answer.body
     assert ("X-Request-Id", "req_1") in answer.headers
     assert ("WWW-Authenticate", "Bearer") in refusal(Unauthenticated("no key"), "req_1").headers
+
+
+def test_an_answer_of_a_streamed_function_is_not_bounded_by_one_payload() -> None:
+    """A buffered command may print 1 MiB of control characters on each stream; as JSON each takes six bytes."""
+    large = {"statusCode": 200, "body": "x" * (gateway.PAYLOAD_BYTES_MAX + 1)}
+    assert len(gateway.answer_of(large, None).body) == gateway.PAYLOAD_BYTES_MAX + 1
