@@ -124,6 +124,21 @@ def test_one_run_admits_everything_that_fits(world: World, backend: FakeBackend)
     assert {world.status(one) for one in waiting} == {Status.RUNNING}
 
 
+def test_a_long_backlog_hides_no_other_organization(world: World, backend: FakeBackend):
+    """Its first fifty rows fill a page; the next organization is found behind them all the same."""
+    for _ in range(3):
+        busy = world.tenant(*world.add_tenant(org=up_to(1)))
+        for _ in range(121):
+            created(world, busy)
+    pools.set_state(world.core, OPERATOR, "pool", PoolState.DRAINING)
+    others = [created(world, world.tenant(*world.add_tenant())) for _ in range(4)]
+    pools.set_state(world.core, OPERATOR, "pool", PoolState.ACTIVE)
+
+    dispatch(world.core)
+
+    assert {world.status(one) for one in others} == {Status.PROVISIONING}
+
+
 def test_more_than_a_batch_goes_in_several_transactions(world: World):
     world.add_pool(concurrency=100)
     pools.set_state(world.core, OPERATOR, "pool", PoolState.DRAINING)
