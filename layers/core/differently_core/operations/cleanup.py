@@ -35,6 +35,7 @@ def settle(core: Core, sandbox: SandboxId, number: int) -> None:
     if debt is None or debt.status is not AttemptState.DEBT:
         return
     in_use = _in_use(core, debt, attempts.values())
+    over = finished(core, debt)
     try:
         adapter = adapter_of(core, debt.pool)
         left = calling(adapter, lambda: _left(core, adapter, debt, in_use))
@@ -44,7 +45,7 @@ def settle(core: Core, sandbox: SandboxId, number: int) -> None:
         log.info("cleanup waits", extra={"sandbox": sandbox, "pool": debt.pool, "error": error.message})
         _later(core, debt)
         return
-    if left is None and finished(core, debt):
+    if left is None and over:
         _settle(core, debt)
     elif left is None or left == debt.ref:
         _later(core, debt)

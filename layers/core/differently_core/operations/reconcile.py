@@ -196,10 +196,11 @@ def _lose(run: _Pass, attempt: Attempt) -> bool:
     if current is None:
         return True
     sandbox, stored = current
+    over = finished(core, stored)
     try:
         calling(run.adapter, lambda: run.adapter.get(Target(core.owner(sandbox.id), stored.ref)))
     except NotFound:
-        if not finished(core, stored):
+        if not over:
             return False
     else:
         return True

@@ -210,25 +210,25 @@ def _observe(core: Core, sandbox: Sandbox, attempt: Attempt) -> None:
     claimed, put = write(sandbox, _claim(core, sandbox, info.create_seconds))
     if isinstance(core.store.transact([put]), Refused):
         return
+    over = finished(core, attempt)  # before the look: what comes between the two has not been seen
     try:
         instance = calling(adapter, lambda: adapter.get(Target(core.owner(sandbox.id), attempt.ref)))
     except NotFound:
-        _absent(core, claimed, attempt, adapter, info)
+        _absent(core, claimed, attempt, adapter, info, over=over)
     except DifferentlyError as error:
         _leave_pool(core, claimed, attempt, error)
     else:
         _advance(core, claimed, attempt.with_(ref=instance.ref), instance, adapter, before=attempt)
 
 
-def _absent(core: Core, sandbox: Sandbox, attempt: Attempt, adapter: Adapter, info: Info) -> None:
+def _absent(core: Core, sandbox: Sandbox, attempt: Attempt, adapter: Adapter, info: Info, *, over: bool) -> None:
     """No instance is there. It may still come, so only time or an idempotent create can go on."""
-    now = core.clock.now()
     vanished = attempt.ref is not None
     if not vanished and info.idempotent_create and attempt.calls < CREATE_CALLS_MAX:
         _repeat_create(core, sandbox, attempt, adapter, info)
-    elif vanished or now >= attempt.settles_at:
+    elif vanished or over:
         why = "the instance disappeared" if vanished else "no instance came up"
-        reason = Reason(code="attempt_lost", source="backend", detail=why, at=now)
+        reason = Reason(code="attempt_lost", source="backend", detail=why, at=core.clock.now())
         _retry_or_fail(core, sandbox, attempt, reason, proved=not vanished)
     else:
         _look_again(core, sandbox, attempt, attempt)
@@ -503,7 +503,10 @@ def find_instance(adapter: Adapter, target: Target) -> Instance | None:
 
 
 def finished(core: Core, attempt: Attempt) -> bool:
-    """True when no instance can come of the attempt any more: its end was seen, or its time is over."""
+    """True when no instance can come of the attempt any more: its end was seen, or its time is over.
+
+    Only a look that begins after this is a proof that nothing is there.
+    """
     return attempt.ended or core.clock.now() >= attempt.settles_at
 
 
@@ -513,12 +516,13 @@ def _terminate(core: Core, sandbox: Sandbox) -> None:
     if attempt is None or attempt.status in (AttemptState.SETTLED, AttemptState.DEBT):
         _finish(core, sandbox, None)
         return
+    over = finished(core, attempt)
     try:
         gone = remove(core, adapter_of(core, attempt.pool), attempt)
     except BackendError as error:
         log.warning("pool unusable", extra={"sandbox": sandbox.id, "pool": attempt.pool, "error": error.message})
         gone = False
-    if gone and finished(core, attempt):
+    if gone and over:
         _finish(core, sandbox, attempt)
     else:
         _try_later(core, sandbox, attempt)
