@@ -8,7 +8,9 @@ import pytest
 
 from differently_adapters.providers.fake import (
     Duplicate,
+    FakeAdapter,
     FakeBackend,
+    FakeConfig,
     Late,
     LoseAnswer,
     LoseCall,
@@ -17,7 +19,7 @@ from differently_adapters.providers.fake import (
     Unlisted,
     Vanish,
 )
-from differently_core.contract import Operation
+from differently_core.contract import AdapterContext, Instance, Operation, Target
 from differently_core.errors import ProviderUnavailable
 from differently_core.model.attempt import AttemptState
 from differently_core.model.quota import Scope
@@ -133,6 +135,37 @@ def test_a_list_that_lags_is_no_proof_of_absence(world: World, once: FakeBackend
         world.pass_time(2)
 
     assert (world.status(sandbox), calls(once)) == (Status.RUNNING, 1)
+
+
+class SlowLook(FakeAdapter):
+    """Its answer to a look is five seconds old when it arrives."""
+
+    def get(self, target: Target) -> Instance:
+        try:
+            return super().get(target)
+        finally:
+            self.backend.clock.sleep(5.0)
+
+
+@pytest.mark.parametrize("deleted", [False, True], ids=["while it is waited for", "while it is deleted"])
+def test_a_look_that_began_before_the_time_was_over_is_no_proof(world: World, once: FakeBackend, deleted: bool):
+    """Nothing was there at 58 s, the instance came at 59, the look was answered at 63: it must not be left behind."""
+    installation = world.core.catalog.installation().id
+    context = AdapterContext("pool", installation, FakeConfig(), world.clock)
+    world.pools.serve("pool", SlowLook(context, once))
+    sandbox = begun(world, once, Late(59.0))
+    if deleted:
+        world.delete(sandbox)
+    world.clock.advance(58)
+    world.lose_messages()
+    worker.step(world.core, sandbox)
+
+    assert world.status(sandbox) is (Status.TERMINATING if deleted else Status.PROVISIONING)
+    for _ in range(10):
+        world.pass_time(10)
+    assert (world.status(sandbox), len(once.instances())) == (
+        (Status.TERMINATED, 0) if deleted else (Status.RUNNING, 1)
+    )
 
 
 def test_a_refused_repetition_says_nothing_of_the_first_call(world: World, backend: FakeBackend):
