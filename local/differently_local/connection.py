@@ -88,7 +88,8 @@ class Connection:
         try:
             request = self._read(identifier)
         except h11.RemoteProtocolError as error:
-            text = InvalidRequest(f"This is not HTTP that can be read: {error}.")
+            # What h11 says quotes the line that it could not read, and that line may be the one with the key.
+            text = InvalidRequest("This is not HTTP that can be read; look at its first line, headers and framing.")
             self._refuse(Unreadable(error.error_status_hint, text), identifier)
             return False
         except Unreadable as refused:

@@ -194,6 +194,19 @@ def test_what_cannot_be_read_is_refused_in_json(
     assert server.requests == []
 
 
+@pytest.mark.parametrize("line", [b"Authorization: Bearer dk_canary\x00", b"Authorization : Bearer dk_canary"])
+def test_a_line_that_cannot_be_read_is_quoted_nowhere(
+    client: Client, caplog: pytest.LogCaptureFixture, line: bytes
+) -> None:
+    """It may be the one with the key, and a slip of the keyboard is enough."""
+    caplog.set_level("DEBUG")
+    client.send(b"GET /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\n" + line + b"\r\n\r\n")
+    answer = client.rest()
+    assert status_of(answer) == 400
+    assert b"canary" not in answer
+    assert "canary" not in str([vars(record) for record in caplog.records])
+
+
 def test_a_client_that_asks_first_is_refused_before_it_sends_too_much(client: Client) -> None:
     client.send(b"PUT / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 99999999\r\n\r\n")
     assert status_of(client.rest()) == 413
