@@ -594,3 +594,38 @@ def test_folders_nested_by_the_thousand_are_deleted_with_their_sandbox(
 
     with pytest.raises(NotFound):
         adapter.get(target)
+
+
+def test_processes_end_with_a_sandbox_that_removed_its_own_directory(
+    adapter: DevhostAdapter, target: Target, run_in: Run, place: Path
+) -> None:
+    started = run_in(f"setsid sleep 614 >/dev/null 2>&1 & echo $!; rm -rf '{place}'")
+    left = int(started.stdout)
+    until(lambda: alive(left))
+
+    adapter.delete(target)
+
+    assert not alive(left)
+
+
+def test_a_foreign_delete_ends_nothing_even_under_the_same_sandbox_id(
+    adapter: DevhostAdapter, target: Target, run_in: Run
+) -> None:
+    """Two installations may share a root; the mark on a process names the sandbox alone."""
+    left = int(run_in("sleep 615 >/dev/null 2>&1 & echo $!").stdout)
+
+    adapter.delete(Target(Owner("inst_another", target.owner.sandbox)))
+
+    assert alive(left)
+
+
+def test_a_socket_is_no_file_to_read(adapter: DevhostAdapter, target: Target, run_in: Run) -> None:
+    bind = "import socket; socket.socket(socket.AF_UNIX).bind('s')"
+    assert run_in(args=[sys.executable, "-c", bind]).exit_code == 0
+    with pytest.raises(InvalidRequest, match="regular file"):
+        adapter.file_read(target, "s")
+
+
+def test_a_root_with_a_nul_is_refused_when_it_is_configured() -> None:
+    with pytest.raises(ValueError, match="NUL"):
+        DevhostConfig(root=Path("/tmp/a\0b"))

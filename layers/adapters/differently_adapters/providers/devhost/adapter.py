@@ -137,6 +137,9 @@ class DevhostAdapter:
         directory = self._root.at(target.owner)
         if directory.meta() is None:
             self._root.refuse_foreign(target)
+            if not self._root.is_elsewhere(target.owner):
+                # A command may have removed its own sandbox's directory, and go on.
+                tracking.end_all(directory.processes, target.owner.sandbox, self._clock)
             self._root.sweep(directory)
             return
         directory = self._root.find(target)

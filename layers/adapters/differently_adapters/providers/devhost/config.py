@@ -23,4 +23,6 @@ class DevhostConfig(BaseModel):
     def _absolute(cls, root: Path) -> Path:
         if not root.is_absolute():
             raise ValueError("must be an absolute path")
+        if "\0" in str(root):
+            raise ValueError("must not contain a NUL character")
         return root

@@ -213,6 +213,10 @@ class Root:
         if target.ref is not None and (target.ref != target.owner.sandbox or any(self._path.glob(f"*/{target.ref}"))):
             raise NotFound(f"Sandbox {target.owner.sandbox} does not exist on this host.")
 
+    def is_elsewhere(self, owner: Owner) -> bool:
+        """Whether another installation has a sandbox of this id here; what carries the id may then be its."""
+        return any(place.parent.name != owner.installation for place in self._path.glob(f"*/{owner.sandbox}"))
+
     def create(self, request: CreateRequest, home: Path | None = None) -> SandboxDirectory:
         """Make the directory, with a copy of `home` if there is one, or return the one that is there already."""
         directory = self.at(request.owner)

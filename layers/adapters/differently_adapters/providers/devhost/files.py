@@ -34,6 +34,7 @@ _REFUSALS: Final = {
     errno.EPERM: "cannot be changed",
     errno.EINVAL: "has a name that the host does not take",
     errno.EILSEQ: "has a name that the host does not take",
+    errno.ENXIO: "is not a regular file",  # a socket
 }
 
 
