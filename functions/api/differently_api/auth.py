@@ -1,5 +1,6 @@
 """Who calls. The authorizer proves a key once and API Gateway remembers the answer for a minute; handlers take the
-caller from the event, check access themselves, and read the key again where a revocation must act at once.
+caller from the event, check access and the key's end themselves, and read the key again where a revocation must act at
+once.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from differently_core.errors import Forbidden, Unauthenticated
+from differently_core.model.due import stamp
 from differently_core.model.tenancy import ApiKey, KeyScope
 from differently_core.operations.core import Caller, Core
 from differently_core.operations.keys import Peppers, caller_of, prove, usable
@@ -47,8 +49,14 @@ def authorize(core: Core, peppers: Peppers, event: Event) -> dict[str, Any]:
 
 
 def context_of(key: ApiKey) -> dict[str, str]:
-    """What the gateway hands to handlers. It can carry no null, so what a key does not have is left out."""
-    facts = {"keyId": key.id, "scope": key.scope.value, "org": key.org, "project": key.project}
+    """What the gateway hands to handlers. It can carry no null, so what a key does not have is left out.
+
+    `expiresAt` goes along because the gateway remembers the key for longer than it may last.
+    """
+    facts = {
+        "keyId": key.id, "scope": key.scope.value, "org": key.org, "project": key.project,
+        "expiresAt": stamp(key.expires_at) if key.expires_at is not None else None,
+    }  # fmt: skip
     return {name: value for name, value in facts.items() if value is not None}
 
 
@@ -72,6 +80,9 @@ def caller(core: Core, route: AnyRoute, request: Request) -> Caller:
     if route.access is Access.PUBLIC:
         return Caller(actor=NOBODY, request_id=request.id)
     known = _claimed(request)
+    ends = str(request.authorizer.get("expiresAt") or "")
+    if ends and ends <= stamp(core.clock.now()):
+        raise Unauthenticated("This API key has expired; use another one.", keyId=known.actor)
     if route.group is Group.ADMIN:
         known = caller_of(usable(core, KeyId(known.actor)), request.id)
     if route.access is Access.OPERATOR and not known.operator:

@@ -11,7 +11,7 @@ from differently_core.model.exec import ExecRequest, ExecResult, FileInfo, Job
 from differently_core.operations.requests import CreateSandbox, Deletion, SandboxView, UpdateSandbox
 
 from .routes.jobs import JobOutputView, StartJob
-from .routes.keys import CreateKey, NewKeyView
+from .routes.keys import CreateKey, NewKeyView, RotatedKeyView, RotateKey
 from .routes.pools import CreatePool, ReconcileRequest
 from .routes.tenancy import CreateOrg, CreateProject, Quota
 
@@ -19,6 +19,7 @@ SANDBOX = "sbx_01JBM2ZQ5KD3V9T7C8R1X4W6YA"
 ORG = "org_01JBM2Y0G4S8N6P2Q7T3V5X9ZB"
 PROJECT = "proj_01JBM2YB7H1K3M5R9S2W4Y6ZCD"
 KEY = "key_01JBM2YPQ8A2C4E6G1J3K5M7NP"
+NEXT_KEY = "key_01JBM3C2W5Y7A9D4F6H8K1N3QR"
 EXAMPLE_REQUEST_ID = "5e7c1a52-1d1f-4c0e-9d39-9f6c2a7b0c11"
 AT = "2026-11-02T09:30:00Z"
 LATER = "2026-11-02T10:30:00Z"
@@ -60,6 +61,15 @@ EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
     NewKeyView: {
         "id": KEY, "name": "agents in staging", "scope": "tenant", "org": ORG, "project": PROJECT, "createdAt": AT,
         "createdBy": KEY, "token": "dk_01JBM2YPQ8A2C4E6G1J3K5M7NP_…",
+    },
+    RotateKey: {"graceSeconds": 3600},
+    RotatedKeyView: {
+        "id": NEXT_KEY, "name": "agents in staging", "scope": "tenant", "org": ORG, "project": PROJECT,
+        "createdAt": AT, "createdBy": KEY, "token": "dk_01JBM3C2W5Y7A9D4F6H8K1N3QR_…",
+        "replaced": {
+            "id": KEY, "name": "agents in staging", "scope": "tenant", "org": ORG, "project": PROJECT, "createdAt": AT,
+            "createdBy": KEY, "expiresAt": LATER, "rotatedTo": NEXT_KEY,
+        },
     },
     ReconcileRequest: {"pool": "local"},
     CreatePool: {"name": "local", "adapter": "devhost", "maxConcurrency": 10, "config": {"root": "/var/sandboxes"}},

@@ -43,7 +43,10 @@ REAL = {
     "id": SANDBOX, "org": TENANT.org, "project": TENANT.project, "key": "key_" + TENANT.token.split("_")[1],
     "name": "main", "job": "build",
 }  # fmt: skip
-DESTRUCTIVE = {("DELETE", "/v1/sandboxes/{id}"), ("DELETE", "/v1/api-keys/{key}"), ("DELETE", "/v1/admin/pools/{name}")}
+DESTRUCTIVE = {
+    ("DELETE", "/v1/sandboxes/{id}"), ("DELETE", "/v1/api-keys/{key}"), ("POST", "/v1/api-keys/{key}/rotate"),
+    ("DELETE", "/v1/admin/pools/{name}"),
+}  # fmt: skip
 
 
 @SCHEMA.parametrize()

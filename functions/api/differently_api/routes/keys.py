@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Annotated, Self
 
-from pydantic import AfterValidator
+from pydantic import BeforeValidator, Field
 
-from differently_core.errors import InvalidRequest, NotFound
+from differently_core.errors import InvalidRequest, InvalidState, NotFound
 from differently_core.model.record import Wire
 from differently_core.model.tenancy import OPERATOR_ORG, ApiKey, KeyScope
 from differently_core.operations import keys
@@ -17,11 +18,23 @@ from ..route import Access, Call, Group, Method, NoBody, NoQuery, Route
 from .paging import PageQuery, next_cursor
 from .tenancy import DisplayName
 
+_TIME = re.compile(r"(?a)\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)?")
 
-def _aware(at: datetime) -> datetime:
+
+def _moment(given: object) -> object:
+    """Written out: not a number of seconds, which a date field would take too, nor a day alone."""
+    if isinstance(given, datetime):
+        return given
+    if not isinstance(given, str) or not _TIME.fullmatch(given):
+        raise ValueError("must be a time such as 2030-01-31T12:00:00Z")
+    at = datetime.fromisoformat(given.upper())
     if at.tzinfo is None:
         raise ValueError("needs a time zone, such as 2030-01-31T12:00:00Z")
     return at
+
+
+Moment = Annotated[datetime, BeforeValidator(_moment)]
+"""RFC 3339, with a time zone."""
 
 
 class CreateKey(Wire):
@@ -29,7 +42,13 @@ class CreateKey(Wire):
     scope: KeyScope
     project_id: str | None = None
     """Needed for a tenant's key; an operator's key has none."""
-    expires_at: Annotated[datetime, AfterValidator(_aware)] | None = None
+    expires_at: Moment | None = None
+    """From this moment on the key is refused."""
+
+
+class RotateKey(Wire):
+    grace_seconds: Annotated[int, Field(ge=0, le=keys.GRACE_SECONDS_MAX)] = keys.GRACE_SECONDS_DEFAULT
+    """How long the old key works beside the new one: 0, or at least 120."""
 
 
 class KeyView(Wire):
@@ -42,6 +61,8 @@ class KeyView(Wire):
     created_by: str
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
+    rotated_to: str | None = None
+    """The key that takes its place."""
 
     @classmethod
     def of(cls, key: ApiKey) -> Self:
@@ -56,6 +77,14 @@ class NewKeyView(KeyView):
         return f"NewKeyView(id={self.id!r}, <token withheld>)"
 
     __str__ = __repr__
+
+
+class RotatedKeyView(NewKeyView):
+    """The new key. `replaced` is the old one, with the moment at which it ends."""
+
+    replaced: KeyView
+
+    __repr__ = __str__ = NewKeyView.__repr__
 
 
 class KeyPage(Wire):
@@ -94,6 +123,14 @@ def get_api_key(call: Call[NoBody, NoQuery]) -> KeyView:
     return KeyView.of(keys.get_key(call.core, call.params["key"]))
 
 
+def rotate_api_key(call: Call[RotateKey, NoQuery]) -> RotatedKeyView:
+    done = keys.rotate_key(
+        call.core, call.service.peppers, call.caller, call.params["key"], call.body.grace_seconds
+    )  # fmt: skip
+    made, replaced = KeyView.of(done.made.key), KeyView.of(done.replaced)
+    return RotatedKeyView(**made.model_dump(), token=done.made.token, replaced=replaced)
+
+
 def revoke_api_key(call: Call[NoBody, NoQuery]) -> KeyView:
     return KeyView.of(keys.revoke_key(call.core, call.caller, call.params["key"]))
 
@@ -110,6 +147,13 @@ ROUTES = (
     Route(
         Method.GET, "/v1/api-keys/{key}", Group.ADMIN, Access.OPERATOR, get_api_key,
         "Read an API key", NoBody, NoQuery, KeyView, description="Without its secret, which is not stored.",
+    ),
+    Route(
+        Method.POST, "/v1/api-keys/{key}/rotate", Group.ADMIN, Access.OPERATOR, rotate_api_key,
+        "Replace an API key", RotateKey, NoQuery, RotatedKeyView, 201, errors=(InvalidState,),
+        description="The new key has the scope, project and end of the old one. Both work for `graceSeconds`; then the "
+        "old one is refused, to the second. A key is replaced once: if the answer was lost, rotate the key that "
+        "`rotatedTo` names.",
     ),
     Route(
         Method.DELETE, "/v1/api-keys/{key}", Group.ADMIN, Access.OPERATOR, revoke_api_key,

@@ -129,6 +129,8 @@ class ApiKey(Record):
     created_by: str
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
+    rotated_to: KeyId | None = None
+    """Set, once and for good, when another key was made to take its place."""
     version: int = 1
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""API keys: making them, proving them, revoking them.
+"""API keys: making them, proving them, replacing and revoking them.
 
 A key is `dk_<id>_<secret>`. The store holds a keyed hash of the secret under a versioned pepper, so a copy of the table
 proves nothing. A wrong, unknown, revoked or expired key does the same work and gets the same answer.
@@ -10,16 +10,20 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from ..errors import Forbidden, InvalidRequest, NotFound, Unauthenticated
+from ..errors import Forbidden, InvalidRequest, InvalidState, NotFound, Unauthenticated
 from ..model.record import Key
 from ..model.tenancy import OPERATOR_ORG, ApiKey, ApiKeyEntry, KeyScope
 from ..runtime.ids import KeyId, OrgId, ProjectId, is_id
-from ..store.ports import PAGE_ROWS_MAX, Absent, Committed, Equals, Put, StoreThrottled
+from ..store.ports import PAGE_ROWS_MAX, Absent, Action, Committed, Equals, Put, StoreThrottled
 from .core import Caller, Core
 
 PREFIX = "dk"
+GRACE_SECONDS_MIN = 120
+"""Twice as long as a gateway remembers a key. What it remembers from before the rotation does not know of the end."""
+GRACE_SECONDS_DEFAULT = 24 * 3600
+GRACE_SECONDS_MAX = 90 * 24 * 3600
 
 
 @dataclass(frozen=True)
@@ -60,21 +64,32 @@ def create_key(
         core.catalog.project(org, project)
     if expires_at is not None and expires_at <= core.clock.now():
         raise InvalidRequest("expiresAt lies in the past.", field="expiresAt")
+    made = _fresh(core, peppers, caller, name, scope, org, project, expires_at)
+    event = core.event(
+        caller, "key.create", made.key.id, _owner(made.key), project=project, details={"scope": scope.value}
+    )
+    core.commit([*_rows(made.key), Put(event, (Absent(),), "event")])
+    return made
+
+
+def _fresh(
+    core: Core, peppers: Peppers, caller: Caller, name: str, scope: KeyScope, org: OrgId | None,
+    project: ProjectId | None, expires_at: datetime | None,
+) -> NewKey:  # fmt: skip
     identity, secret = KeyId(core.ids.new("key")), core.ids.secret()
     key = ApiKey(
         id=identity, name=name, scope=scope, org=org, project=project, digest=peppers.digest(secret),
         pepper=peppers.newest, created_at=core.clock.now(), created_by=caller.actor, expires_at=expires_at,
     )  # fmt: skip
-    owner = org or OPERATOR_ORG
-    event = core.event(caller, "key.create", identity, owner, project=project, details={"scope": scope.value})
-    core.commit(
-        [
-            Put(key, (Absent(),), "key"),
-            Put(ApiKeyEntry(id=identity, org=owner), (Absent(),), "entry"),
-            Put(event, (Absent(),), "event"),
-        ]
-    )
     return NewKey(key, token(identity, secret))
+
+
+def _owner(key: ApiKey) -> OrgId:
+    return key.org or OPERATOR_ORG
+
+
+def _rows(key: ApiKey) -> list[Action]:
+    return [Put(key, (Absent(),), "key"), Put(ApiKeyEntry(id=key.id, org=_owner(key)), (Absent(),), "entry")]
 
 
 def token(key: KeyId, secret: str) -> str:
@@ -145,6 +160,53 @@ def list_keys(core: Core, org: OrgId, after: str | None, limit: int) -> tuple[li
     return [row for row in rows if isinstance(row, ApiKey)], page.next
 
 
+@dataclass(frozen=True)
+class Rotation:
+    made: NewKey
+    replaced: ApiKey
+
+
+def rotate_key(core: Core, peppers: Peppers, caller: Caller, key: str, grace_seconds: int) -> Rotation:
+    """Make a key that takes another's place; both work for `grace_seconds`, then only the new one.
+
+    The new key ends when the old one was to end, and the grace never makes a key last longer than it would have.
+    Raises `InvalidRequest` for a grace that would not end on time, `InvalidState` for a key that is not in force or
+    has a successor: a rotation whose answer was lost is made good by rotating that one.
+    """
+    if 0 < grace_seconds < GRACE_SECONDS_MIN:
+        raise InvalidRequest(
+            f"graceSeconds must be 0 or at least {GRACE_SECONDS_MIN}: a shorter grace could not end on time.",
+            field="graceSeconds",
+        )
+    for _ in range(core.tuning.conflict_tries_max):
+        old = get_key(core, key)
+        _check_rotates(core, old)
+        made = _fresh(core, peppers, caller, old.name, old.scope, old.org, old.project, old.expires_at)
+        ends = core.clock.now() + timedelta(seconds=grace_seconds)
+        replaced = old.with_(
+            rotated_to=made.key.id, expires_at=min(ends, old.expires_at or ends), version=old.version + 1
+        )
+        event = core.event(
+            caller, "key.rotate", old.id, _owner(old), project=old.project,
+            details={"successor": made.key.id, "graceSeconds": grace_seconds},
+        )  # fmt: skip
+        put = Put(replaced, (Equals("version", old.version),), "replaced")
+        if isinstance(core.commit([put, *_rows(made.key), Put(event, (Absent(),), "event")]), Committed):
+            return Rotation(made, replaced)
+    raise StoreThrottled("This key is being changed by others right now; repeat the call.")
+
+
+def _check_rotates(core: Core, key: ApiKey) -> None:
+    if key.rotated_to is not None:
+        raise InvalidState(
+            f"This key was replaced by {key.rotated_to} already; rotate that one.", rotatedTo=key.rotated_to
+        )
+    if key.revoked_at is not None:
+        raise InvalidState("This key was revoked; make a new one with POST /v1/api-keys.")
+    if key.expires_at is not None and key.expires_at <= core.clock.now():
+        raise InvalidState("This key has expired; make a new one with POST /v1/api-keys.")
+
+
 def revoke_key(core: Core, caller: Caller, key: str) -> ApiKey:
     """Revoke; repeating it is success. Authorizers may remember the key for up to a minute more."""
     for _ in range(core.tuning.conflict_tries_max):
@@ -152,7 +214,7 @@ def revoke_key(core: Core, caller: Caller, key: str) -> ApiKey:
         if found.revoked_at is not None:
             return found
         revoked = found.with_(revoked_at=core.clock.now(), version=found.version + 1)
-        event = core.event(caller, "key.revoke", found.id, found.org or OPERATOR_ORG, project=found.project)
+        event = core.event(caller, "key.revoke", found.id, _owner(found), project=found.project)
         outcome = core.commit(
             [Put(revoked, (Equals("version", found.version),), "key"), Put(event, (Absent(),), "event")]
         )
