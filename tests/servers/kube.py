@@ -20,8 +20,8 @@ from uuid import uuid4
 
 from differently_core.runtime.clock import SystemClock
 from tests.conformance.adapters.opensandbox_fake.agent import Agent, Box, stamp
-from tests.conformance.adapters.opensandbox_fake.faults import Fault
-from tests.conformance.adapters.opensandbox_fake.http import Reply, Request, Server, told
+from tests.conformance.adapters.stand_in.faults import Fault
+from tests.conformance.adapters.stand_in.http import Reply, Request, Server, told
 
 EXECD_PORT = 44772
 PATH = re.compile(

@@ -25,8 +25,8 @@ from differently_adapters.providers.opensandbox.wire import KEY_INSTALLATION, KE
 from differently_adapters.testing import AdapterConformance, CannotHappen, Mishap
 from differently_core.contract import Adapter, AdapterContext, Operation, Owner, Target
 from differently_core.runtime.clock import SystemClock
-from tests.conformance.adapters.opensandbox_fake.faults import Fault, Go, drop_after, lose_completion
-from tests.conformance.adapters.opensandbox_fake.http import Reply, Request, Server
+from tests.conformance.adapters.stand_in.faults import Fault, Go, drop_after, lose_completion
+from tests.conformance.adapters.stand_in.http import Reply, Request, Server
 from tests.conformance.adapters.test_opensandbox import ROUTES, Mishaps
 from tests.servers.kube import KubeApi
 

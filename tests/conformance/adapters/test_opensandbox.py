@@ -25,9 +25,9 @@ from tests.conformance.adapters.opensandbox_fake import (
     edit,
     lose_completion,
 )
-from tests.conformance.adapters.opensandbox_fake.faults import Act, Fault, Go
-from tests.conformance.adapters.opensandbox_fake.http import Reply, Request
 from tests.conformance.adapters.opensandbox_fake.server import FAILED, PAUSED, RUNNING
+from tests.conformance.adapters.stand_in.faults import Act, Fault, Go
+from tests.conformance.adapters.stand_in.http import Reply, Request
 
 API_KEY = "key-of-the-operator"
 ROUTES = {

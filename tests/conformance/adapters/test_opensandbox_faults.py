@@ -52,7 +52,7 @@ from tests.conformance.adapters.opensandbox_fake import (
     reflect,
     slow,
 )
-from tests.conformance.adapters.opensandbox_fake.http import Reply
+from tests.conformance.adapters.stand_in.http import Reply
 
 API_KEY = "key-of-the-operator"
 CREATE = ("POST", "/sandboxes$")

@@ -6,7 +6,7 @@ replays them here. What it does beyond them is written where it is done.
 
 from __future__ import annotations
 
-from .faults import (
+from tests.conformance.adapters.stand_in.faults import (
     Fault,
     answer,
     cut_body,
@@ -19,6 +19,7 @@ from .faults import (
     reflect,
     slow,
 )
+
 from .server import FakeOpenSandbox
 
 __all__ = [

@@ -26,8 +26,7 @@ from typing import Any
 from uuid import uuid4
 
 from differently_core.runtime.clock import SystemClock
-
-from .http import Reply, Request, refused, told
+from tests.conformance.adapters.stand_in.http import Reply, Request, refused, told
 
 MARKER = "FAKE_OPENSANDBOX_BOX"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -15,10 +15,10 @@ from urllib.parse import parse_qsl
 from uuid import uuid4
 
 from differently_core.runtime.clock import SystemClock
+from tests.conformance.adapters.stand_in.faults import Fault
+from tests.conformance.adapters.stand_in.http import Reply, Request, Server, refused, told
 
 from .agent import Agent, Box, stamp
-from .faults import Fault
-from .http import Reply, Request, Server, refused, told
 
 LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 RUNNING = {

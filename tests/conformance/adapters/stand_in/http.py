@@ -75,7 +75,7 @@ class Server(ThreadingHTTPServer):
         self.keep_alive = keep_alive
         self.answerer = answerer
         self.is_up = is_up
-        self.thread = threading.Thread(target=self.serve_forever, args=(0.05,), name="fake-opensandbox", daemon=True)
+        self.thread = threading.Thread(target=self.serve_forever, args=(0.05,), name="stand-in", daemon=True)
         self.thread.start()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
