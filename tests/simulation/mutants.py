@@ -130,7 +130,7 @@ MUTANTS = (
     ),
     Mutant(
         "a terminated sandbox is not looked for at the backend",
-        "operations/worker.py",
+        "operations/backends.py",
         "    return find_instance(adapter, target) is None\n",
         "    return True\n",
     ),
@@ -246,8 +246,8 @@ MUTANTS = (
     Mutant(
         "a deleted sandbox has no due time in the index",
         "operations/sandboxes.py",
-        "            **due_index(identity, now),\n",
-        "",
+        "**list_index(project, identity, Status.TERMINATING), **due_index(identity, now),",
+        "**list_index(project, identity, Status.TERMINATING),",
     ),
     Mutant(
         "a sweep sees sandboxes and no debts",
@@ -257,13 +257,13 @@ MUTANTS = (
     ),
     Mutant(
         "two pools are never taken for one backend",
-        "operations/worker.py",
+        "operations/backends.py",
         '    return "" in names or len(names) == 1',
         "    return False",
     ),
     Mutant(
         "two pools are always taken for one backend",
-        "operations/worker.py",
+        "operations/backends.py",
         '    return "" in names or len(names) == 1',
         "    return True",
     ),

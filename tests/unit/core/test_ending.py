@@ -20,7 +20,7 @@ from differently_core.errors import InsufficientCapacity, ProviderUnavailable
 from differently_core.model.attempt import AttemptState
 from differently_core.model.quota import Scope
 from differently_core.model.sandbox import Status
-from differently_core.operations import cleanup, worker
+from differently_core.operations import backends, cleanup, worker
 from differently_core.runtime.ids import SandboxId
 from tests.support.world import World
 
@@ -279,18 +279,18 @@ def test_two_backends_may_call_their_instances_the_same(world: World, backend: F
 
 
 def test_a_pool_of_another_kind_is_another_backend(world: World, backend: FakeBackend):
-    assert worker.share_a_backend(world.core, "pool", "pool")
+    assert backends.share_a_backend(world.core, "pool", "pool")
     world.add_pool("twin", backend)
     world.add_pool("other")
 
-    assert worker.share_a_backend(world.core, "pool", "twin")
-    assert not worker.share_a_backend(world.core, "pool", "other")
+    assert backends.share_a_backend(world.core, "pool", "twin")
+    assert not backends.share_a_backend(world.core, "pool", "other")
 
     backend.name = ""
-    assert worker.share_a_backend(world.core, "pool", "other"), "what cannot be told is taken to be so"
+    assert backends.share_a_backend(world.core, "pool", "other"), "what cannot be told is taken to be so"
     del world.pools._backends["other"]
     world.pools._adapters.clear()
-    assert worker.share_a_backend(world.core, "pool", "other"), "what cannot be asked, too"
+    assert backends.share_a_backend(world.core, "pool", "other"), "what cannot be asked, too"
 
 
 def test_an_instance_that_is_being_removed_is_not_handed_out_again(world: World, shared: FakeBackend):

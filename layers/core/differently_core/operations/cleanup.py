@@ -21,9 +21,10 @@ from ..runtime.ids import SandboxId
 from ..store.ports import Action, Committed, StoreThrottled, StoreUnavailable
 from .accounts import give
 from .attempts import unsettled
+from .backends import adapter_of, calling, delete_instance, find_instance, share_a_backend
 from .core import Core
 from .ending import settled, write_attempt
-from .worker import adapter_of, calling, delete_instance, find_instance, finished, next_try, share_a_backend
+from .worker import finished, next_try
 
 log = logging.getLogger(__name__)
 

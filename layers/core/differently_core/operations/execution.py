@@ -35,9 +35,9 @@ from ..model.exec import (
 )  # fmt: skip
 from ..model.sandbox import Sandbox
 from ..runtime.waiting import Beat, beating
+from .backends import adapter_of, calling
 from .core import Caller, Core
 from .sandboxes import running, touch
-from .worker import adapter_of, calling
 
 KEEP_ALIVE_SECONDS = 15.0
 

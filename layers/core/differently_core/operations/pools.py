@@ -27,8 +27,8 @@ from ..store.ports import (
     StoreUnavailable,
     Update,
 )  # fmt: skip
+from .backends import adapter_of, calling
 from .core import Caller, Core
-from .worker import adapter_of, calling
 
 log = logging.getLogger(__name__)
 

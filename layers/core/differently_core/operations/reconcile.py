@@ -21,10 +21,11 @@ from ..runtime.ids import SandboxId
 from ..store.ports import Action, Committed, Put, StoreThrottled, StoreUnavailable
 from .accounts import give_back
 from .attempts import newest, unsettled
+from .backends import adapter_of, calling, delete_instance, share_a_backend
 from .core import Core, system
 from .difference import Changed, Finding, Missing, Strange, compare
 from .ending import end, event_of, write
-from .worker import adapter_of, calling, delete_instance, finished, share_a_backend
+from .worker import finished
 
 log = logging.getLogger(__name__)
 RECONCILER = system("reconciler")

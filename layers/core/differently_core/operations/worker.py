@@ -8,25 +8,18 @@ outcome after. What an error means for attempt, sandbox and pool is decided by t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import TypeVar
 
 from ..contract import Adapter, CreateRequest, Info, Instance, InstanceState, Target
 from ..errors import (
-    AdapterFault,
     BackendError,
     DifferentlyError,
     InsufficientCapacity,
     InvalidState,
     NotFound,
-    ProviderUnavailable,
     SandboxFailed,
 )  # fmt: skip
 from ..model.attempt import Attempt, AttemptState
-from ..model.exec import ExecRequest
-from ..model.pool import PoolView
 from ..model.sandbox import Claim, Condition, Conditions, Reason, Sandbox, SandboxEnv, Status
 from ..runtime.ids import SandboxId
 from ..store.ports import (
@@ -37,12 +30,19 @@ from ..store.ports import (
     Equals,
     Put,
     Refused,
-    StoreThrottled,
-    StoreUnavailable,
     Update,
 )  # fmt: skip
 from .accounts import give_back
 from .attempts import newest, unsettled
+from .backends import (
+    adapter_of,
+    calling,
+    delete_instance,
+    find_instance,
+    mark_unhealthy,
+    reachable,
+    share_a_backend,
+)  # fmt: skip
 from .core import Core, system
 from .ending import end, event_of, requeue, write, write_attempt
 from .marks import clear_if_nobody_waits
@@ -52,8 +52,6 @@ log = logging.getLogger(__name__)
 WORKER = system("worker")
 TIMER = system("timer")
 CREATE_CALLS_MAX = 3
-T = TypeVar("T")
-PROBE = ExecRequest(command="true", timeout_seconds=10)
 
 
 def step(core: Core, sandbox: SandboxId) -> None:
@@ -125,27 +123,6 @@ def _provision(core: Core, sandbox: Sandbox) -> None:
         _observe(core, sandbox, attempt)
     else:
         _attempt(core, sandbox)
-
-
-def adapter_of(core: Core, pool: str) -> Adapter:
-    """The pool's adapter; a pool that is gone or cannot be built is a backend that cannot be used."""
-    try:
-        return core.backends.adapter(core.catalog.pool(pool))
-    except (BackendError, StoreThrottled, StoreUnavailable):
-        raise
-    except DifferentlyError as error:
-        raise ProviderUnavailable(error.message, settled=True, pool=pool) from error
-
-
-def calling(adapter: Adapter, call: Callable[[], T]) -> T:
-    """Call the backend; what an adapter raises outside our error tree is its bug, and the outcome is unknown."""
-    try:
-        return call()
-    except DifferentlyError:
-        raise
-    except Exception as error:
-        log.exception("adapter bug", extra={"adapter": adapter.kind})
-        raise AdapterFault(f"The {adapter.kind} adapter failed: {type(error).__name__}.") from error
 
 
 def _attempt(core: Core, sandbox: Sandbox) -> None:
@@ -250,9 +227,9 @@ def _advance(
 ) -> None:
     """An instance of ours is there: admit it if it is ready, else look again later."""
     if instance.state is InstanceState.RUNNING:
-        reachable = _reachable(core, adapter, sandbox, instance)
-        if reachable is not None:
-            _admit(core, sandbox, attempt, instance, reachable, before)
+        probed = reachable(core, adapter, Target(core.owner(sandbox.id), instance.ref))
+        if probed is not None:
+            _admit(core, sandbox, attempt, instance, probed, before)
             return
     elif instance.state is InstanceState.ERROR:
         _failed_instance(core, sandbox, attempt, instance.message or "the backend reports it failed")
@@ -264,21 +241,8 @@ def _advance(
     _look_again(core, sandbox, attempt, before)
 
 
-def _reachable(core: Core, adapter: Adapter, sandbox: Sandbox, instance: Instance) -> Condition | None:
-    """Whether a command really runs in it."""
-    try:
-        target = Target(core.owner(sandbox.id), instance.ref)
-        result = calling(adapter, lambda: adapter.exec(target, PROBE, 1024))
-    except DifferentlyError as error:
-        log.info("not reachable yet", extra={"sandbox": sandbox.id, "error": error.message})
-        return None
-    if result.exit_code != 0:
-        return None
-    return Condition(at=core.clock.now(), evidence="exec `true` exited 0")
-
-
 def _admit(
-    core: Core, sandbox: Sandbox, attempt: Attempt, instance: Instance, reachable: Condition, before: Attempt
+    core: Core, sandbox: Sandbox, attempt: Attempt, instance: Instance, probed: Condition, before: Attempt
 ) -> None:
     debts = _debts(core, sandbox, attempt)
     if any(debt.ref == instance.ref for debt in debts):
@@ -288,7 +252,7 @@ def _admit(
     expires = now + timedelta(seconds=sandbox.ttl_seconds)
     conditions = Conditions(
         seen=Condition(at=now, evidence=f"instance {instance.state} with our labels"),
-        reachable=reachable,
+        reachable=probed,
         prepared=Condition(at=now, evidence=instance.prepared or "accepted by the backend's create"),
         admitted=Condition(at=now, evidence=f"attempt {attempt.number}, generation {sandbox.generation}"),
     )
@@ -318,20 +282,6 @@ def _debts(core: Core, sandbox: Sandbox, attempt: Attempt) -> list[Attempt]:
         and debt.ref in (None, attempt.ref)
         and share_a_backend(core, debt.pool, attempt.pool)
     ]
-
-
-def share_a_backend(core: Core, one: str, other: str) -> bool:
-    """Whether an instance that one pool sees may be the other's. What cannot be told is taken to be so."""
-    if one == other:
-        return True
-    pools = core.catalog.pools().pools
-    if one in pools and other in pools and pools[one].adapter != pools[other].adapter:
-        return False
-    try:
-        names = {calling(adapter, adapter.info).backend for adapter in (adapter_of(core, one), adapter_of(core, other))}
-    except BackendError:
-        return True
-    return "" in names or len(names) == 1
 
 
 def _leave_to_cleanup(core: Core, sandbox: Sandbox, attempt: Attempt) -> None:
@@ -385,7 +335,7 @@ def _fail_attempt(core: Core, sandbox: Sandbox, attempt: Attempt | None, error: 
     )
     reason = Reason(code=error.code, source="backend", detail=error.message, at=core.clock.now())
     if error.reaction.marks_pool_unhealthy:
-        _mark_unhealthy(core, sandbox.pool or "", error.message)
+        mark_unhealthy(core, sandbox.pool or "", error.message)
     unknown = isinstance(error, BackendError) and not error.settled
     # A refusal proves that nothing came of this call, not of an earlier one that was never answered.
     proved = attempt is None or attempt.calls == 1
@@ -426,7 +376,7 @@ def _failed_instance(core: Core, sandbox: Sandbox, attempt: Attempt, detail: str
 def _leave_pool(core: Core, sandbox: Sandbox, attempt: Attempt, error: DifferentlyError) -> None:
     """The pool of an open attempt cannot be observed: leave a debt there and let placement find another pool."""
     if error.reaction.marks_pool_unhealthy:
-        _mark_unhealthy(core, attempt.pool, error.message)
+        mark_unhealthy(core, attempt.pool, error.message)
     reason = Reason(code=error.code, source="backend", detail=error.message, at=core.clock.now())
     _retry_or_fail(core, sandbox, attempt, reason, proved=False)
 
@@ -457,15 +407,6 @@ def _after_write(core: Core, sandbox: Sandbox, attempt: Attempt | None, outcome:
     core.nudges.dispatch()
 
 
-def _mark_unhealthy(core: Core, pool: str, message: str) -> None:
-    """Until its next good probe the pool gets nothing new."""
-    view = core.store.get(PoolView, PoolView.key_of(pool))
-    if view is not None and view.healthy:
-        down = view.model_copy(update={"healthy": False, "message": message, "at": core.clock.now()})
-        core.store.transact([Put(down, (), "view")])
-        core.catalog.forget()
-
-
 # Termination
 
 
@@ -486,20 +427,6 @@ def remove(core: Core, adapter: Adapter, attempt: Attempt) -> bool:
             extra={"sandbox": attempt.sandbox, "pool": attempt.pool, "error": type(error).__name__},
         )
     return False
-
-
-def delete_instance(adapter: Adapter, target: Target) -> bool:
-    """Delete, then look: a backend may accept a delete long before the instance is gone."""
-    with suppress(NotFound):  # of a ref that belongs to somebody else by now
-        adapter.delete(target)
-    return find_instance(adapter, target) is None
-
-
-def find_instance(adapter: Adapter, target: Target) -> Instance | None:
-    try:
-        return adapter.get(target)
-    except NotFound:
-        return None
 
 
 def finished(core: Core, attempt: Attempt) -> bool:
