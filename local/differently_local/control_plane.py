@@ -7,18 +7,17 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping
 
 from differently_adapters.pools import PoolAdapters
 from differently_api.app import App
 from differently_api.route import Access, Group
 from differently_core.errors import DifferentlyError
-from differently_core.model.record import Table
 from differently_core.operations.catalog import Catalog
 from differently_core.operations.core import Core
 from differently_core.runtime.clock import SystemClock
 from differently_core.runtime.ids import SystemIds
 from differently_core.store.dynamo import Credentials, DynamoStore
+from differently_core.store.kms import KmsSealer
 
 from . import data_stack, installation, private_files
 from .dispatcher import Dispatcher
@@ -107,9 +106,9 @@ class ControlPlane:
         self._stack.callback(front.close)
         self._stack.callback(self._emulator.stop)
         endpoint = self._emulator.obtain()
-        tables = data_stack.obtain(endpoint, self._stop, say)
+        made = data_stack.obtain(endpoint, self._stop, say)
         dispatcher = Dispatcher()
-        core = self._core(endpoint, tables, dispatcher)
+        core = self._core(endpoint, made, dispatcher)
         peppers = installation.pepper(self._settings.data_dir, self._ids)
         keys = installation.prepare(core, peppers, self._settings.data_dir, front.url, say)
         released = release_claims(core)
@@ -124,16 +123,18 @@ class ControlPlane:
         self._stack.callback(front.stop)
         return keys
 
-    def _core(self, endpoint: str, tables: Mapping[Table, str], dispatcher: Dispatcher) -> Core:
+    def _core(self, endpoint: str, made: data_stack.Made, dispatcher: Dispatcher) -> Core:
+        credentials = Credentials(data_stack.KEY_ID, data_stack.SECRET)
         store = DynamoStore(
-            tables, region=data_stack.REGION, host=endpoint, clock=self._clock, connections_max=STORE_CONNECTIONS,
-            credentials=Credentials(data_stack.KEY_ID, data_stack.SECRET),
+            made.tables, region=data_stack.REGION, host=endpoint, clock=self._clock, connections_max=STORE_CONNECTIONS,
+            credentials=credentials,
         )  # fmt: skip
+        sealer = KmsSealer(made.secrets_key, region=data_stack.REGION, host=endpoint, credentials=credentials)
         catalog = Catalog(store, self._clock)
         backends = PoolAdapters(self._clock, lambda: catalog.installation().id, dev=True)
         return Core(
             store=store, clock=self._clock, ids=self._ids, nudges=dispatcher, catalog=catalog, backends=backends,
-            worker_name=self._ids.new("local"),
+            worker_name=self._ids.new("local"), sealer=sealer,
         )  # fmt: skip
 
     def watch(self) -> int:

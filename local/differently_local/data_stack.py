@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import botocore.session
@@ -29,13 +29,22 @@ STACK = "differently-local-data"
 TEMPLATE = Path(__file__).with_name("data_stack.template.json")
 CREATE_SECONDS_MAX = 60.0
 POLL_SECONDS = 0.05
+_KEY_OUTPUT = "SecretsKeyArn"
+_TABLE_TYPE = "AWS::DynamoDB::GlobalTable"
 _OUTPUTS = {Table.CONFIG: "ConfigTableName", Table.STATE: "StateTableName", Table.LOG: "LogTableName"}
 _SCHEMA = ("AttributeDefinitions", "KeySchema", "GlobalSecondaryIndexes")
 _SETTLED = {"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE"}
 
 
-def obtain(endpoint: str, stop: StopRequest, say: Callable[[str], None]) -> dict[Table, str]:
-    """The names of the three tables, made if this is the first start."""
+class Made(NamedTuple):
+    """The names of the three tables, and the ARN of the key that seals secrets."""
+
+    tables: Mapping[Table, str]
+    secrets_key: str
+
+
+def obtain(endpoint: str, stop: StopRequest, say: Callable[[str], None]) -> Made:
+    """What the stack holds, made if this is the first start."""
     client = _cloudformation(endpoint)
     try:
         stack = _find(client)
@@ -52,15 +61,18 @@ def obtain(endpoint: str, stop: StopRequest, say: Callable[[str], None]) -> dict
             f"The data stack is {stack['StackStatus']} ({stack.get('StackStatusReason', 'no reason given')}). "
             "Remove the data directory to start afresh; everything in it is lost."
         )
-    return _tables(stack)
+    return _made(stack)
 
 
-def _tables(stack: dict[str, Any]) -> dict[Table, str]:
+def _made(stack: dict[str, Any]) -> Made:
     outputs = {entry["OutputKey"]: entry["OutputValue"] for entry in stack.get("Outputs", [])}
-    missing = sorted(set(_OUTPUTS.values()) - set(outputs))
+    missing = sorted({*_OUTPUTS.values(), _KEY_OUTPUT} - set(outputs))
     if missing:
-        raise StartFailure(f"The data stack has no output {', '.join(missing)}; it was made by another version.")
-    return {table: outputs[name] for table, name in _OUTPUTS.items()}
+        raise StartFailure(
+            f"The data stack has no output {', '.join(missing)}; it was made by another version. Move the data "
+            "directory away to start afresh, or run the version that made it."
+        )
+    return Made({table: outputs[name] for table, name in _OUTPUTS.items()}, outputs[_KEY_OUTPUT])
 
 
 def _check_unchanged(client: Any) -> None:
@@ -83,6 +95,7 @@ def schemas(template: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {name: resource["Properties"].get(name) for name in _SCHEMA}
         for _, resource in sorted(template["Resources"].items())
+        if resource["Type"] == _TABLE_TYPE
     ]
 
 

@@ -93,10 +93,17 @@ def test_only_state_purges_and_only_log_streams(data_template: Template) -> None
     assert streaming == {"log": {"StreamViewType": "NEW_IMAGE"}}
 
 
+def test_the_key_of_secrets_rotates_and_outlives_the_stack(data_template: Template) -> None:
+    (key,) = data_template.find_resources("AWS::KMS::Key").values()
+
+    assert key["DeletionPolicy"] == key["UpdateReplacePolicy"] == "Retain"
+    assert key["Properties"]["EnableKeyRotation"] is True
+
+
 def test_the_outputs_name_what_the_other_parts_need(data_template: Template) -> None:
     outputs = data_template.find_outputs("*")
 
-    assert set(outputs) == {"ConfigTableName", "StateTableName", "LogTableName", "LogStreamArn"}
+    assert set(outputs) == {"ConfigTableName", "StateTableName", "LogTableName", "LogStreamArn", "SecretsKeyArn"}
 
 
 def test_throughput_has_no_ceiling_unless_one_is_chosen(data_template: Template) -> None:

@@ -18,7 +18,10 @@ def test_it_needs_no_bootstrapped_account_and_no_asset() -> None:
     shipped = json.loads(SHIPPED.read_text(encoding="utf-8"))
 
     assert set(shipped) == {"Outputs", "Resources"}
-    assert {resource["Type"] for resource in shipped["Resources"].values()} == {"AWS::DynamoDB::GlobalTable"}
+    assert {resource["Type"] for resource in shipped["Resources"].values()} == {
+        "AWS::DynamoDB::GlobalTable",
+        "AWS::KMS::Key",
+    }
     assert len(SHIPPED.read_bytes()) < 51_200, "CreateStack takes no larger template inline"
 
 

@@ -27,6 +27,7 @@ from differently_core.runtime.clock import VirtualClock
 from differently_core.runtime.ids import SandboxId, SeededIds
 from differently_core.store.memory import MemoryStore
 from differently_core.store.ports import Store
+from differently_core.store.sealing import MemorySealer, Sealer
 
 STAGE = "arn:aws:execute-api:eu-central-1:123456789012:abcdef1234/v1"
 STEPS_MAX = 10_000
@@ -85,14 +86,27 @@ class Tenant:
 
 
 class World:
-    def __init__(self, store: Store | None = None, *, seed: int | None = None, tuning: Tuning | None = None) -> None:
+    def __init__(
+        self, store: Store | None = None, *, seed: int | None = None, tuning: Tuning | None = None,
+        sealer: Sealer | None = None,
+    ) -> None:  # fmt: skip
         self.clock = VirtualClock()
         self.store = store or MemoryStore()
         self.mail = Mail()
         catalog = Catalog(self.store, self.clock)
         ids = SeededIds(self.clock, next(_SEEDS) if seed is None else seed)
         self.backends = PoolAdapters(self.clock, lambda: catalog.installation().id, dev=True)
-        self.core = Core(self.store, self.clock, ids, self.mail, catalog, self.backends, tuning=tuning or Tuning())
+        self.sealer = sealer or MemorySealer()
+        self.core = Core(
+            self.store,
+            self.clock,
+            ids,
+            self.mail,
+            catalog,
+            self.backends,
+            tuning=tuning or Tuning(),
+            sealer=self.sealer,
+        )
         self.peppers = keys.Peppers({1: b"p" * 32})
         tenants.bootstrap(self.core)
         self.operator = tenants.first_operator_key(self.core, self.peppers).token

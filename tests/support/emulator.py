@@ -99,6 +99,10 @@ class Emulator:
             log_stream_arn=made["log"]["LatestStreamArn"],
         )
 
+    def secrets_key(self) -> str:
+        """The ARN of a fresh key that seals secrets."""
+        return str(self.client("kms").create_key()["KeyMetadata"]["Arn"])
+
     def create_stack(self) -> Tables:
         """The three tables through CloudFormation, from the shipped template."""
         client = self.client("cloudformation")

@@ -13,6 +13,7 @@ from differently_core.operations.requests import CreateSandbox, Deletion, Sandbo
 from .routes.jobs import JobOutputView, StartJob
 from .routes.keys import CreateKey, NewKeyView, RotatedKeyView, RotateKey
 from .routes.pools import CreatePool, ReconcileRequest
+from .routes.secrets import PutSecret, SecretView
 from .routes.tenancy import CreateOrg, CreateProject, Quota
 
 SANDBOX = "sbx_01JBM2ZQ5KD3V9T7C8R1X4W6YA"
@@ -70,6 +71,11 @@ EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
             "id": KEY, "name": "agents in staging", "scope": "tenant", "org": ORG, "project": PROJECT, "createdAt": AT,
             "createdBy": KEY, "expiresAt": LATER, "rotatedTo": NEXT_KEY,
         },
+    },
+    PutSecret: {"fields": {"api_key": "…"}},
+    SecretView: {
+        "name": "opensandbox-eu", "version": 2, "fields": ["api_key"], "pools": 1, "createdAt": AT, "updatedAt": LATER,
+        "updatedBy": KEY,
     },
     ReconcileRequest: {"pool": "local"},
     CreatePool: {"name": "local", "adapter": "devhost", "maxConcurrency": 10, "config": {"root": "/var/sandboxes"}},

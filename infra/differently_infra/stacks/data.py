@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from aws_cdk import CfnOutput, Stack
+from aws_cdk import CfnOutput, RemovalPolicy, Stack
 from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from differently_core.store.codec import DUE_PROJECTION, LIST_PROJECTION, POOL_PROJECTION, STORED_NAMES
@@ -15,7 +16,7 @@ from ..settings import DataSettings
 
 
 class DataStack(Stack):
-    """Three tables: `config` what operators decide, `state` what is, `log` what happened."""
+    """Three tables: `config` what operators decide, `state` what is, `log` what happened. And the key of secrets."""
 
     def __init__(self, scope: Construct, construct_id: str, settings: DataSettings, **stack: Any) -> None:
         super().__init__(scope, construct_id, **stack)
@@ -53,7 +54,17 @@ class DataStack(Stack):
         # The only stream: audit chain, usage and lifecycle events all start from it.
         self.log = Table(self, "Log", settings, stream=dynamodb.StreamViewType.NEW_IMAGE)
 
+        # Whoever loses this key loses every stored credential, so it stays when the stack goes.
+        self.secrets_key = kms.Key(
+            self,
+            "SecretsKey",
+            description="Seals the stored credentials of Differently, each field by itself",
+            enable_key_rotation=True,
+            removal_policy=RemovalPolicy.RETAIN,
+        )
+
         CfnOutput(self, "ConfigTableName", value=self.config.table_name)
         CfnOutput(self, "StateTableName", value=self.state.table_name)
         CfnOutput(self, "LogTableName", value=self.log.table_name)
         CfnOutput(self, "LogStreamArn", value=self.log.table_stream_arn)
+        CfnOutput(self, "SecretsKeyArn", value=self.secrets_key.key_arn)

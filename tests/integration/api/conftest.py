@@ -6,28 +6,32 @@ import pytest
 
 from differently_core.model.record import Table
 from differently_core.store.dynamo import Credentials, DynamoStore
+from differently_core.store.kms import KmsSealer
 from differently_core.store.memory import MemoryStore
 from differently_core.store.ports import Store
+from differently_core.store.sealing import MemorySealer, Sealer
 from tests.support.api import Tenant, World
 from tests.support.emulator import PYTHON, Emulator
 
 
-def _store(request: pytest.FixtureRequest) -> Store:
+def _parts(request: pytest.FixtureRequest) -> tuple[Store, Sealer]:
     if request.param == "memory":
-        return MemoryStore()
+        return MemoryStore(), MemorySealer()
     if not PYTHON.exists():
         pytest.skip("the embedded AWS is not installed: run the tests with `make test`")
     emulator: Emulator = request.getfixturevalue("emulator")
     tables = emulator.tables()
     names = {Table.CONFIG: tables.config, Table.STATE: tables.state, Table.LOG: tables.log}
     credentials = Credentials(emulator.key_id, emulator.secret)
-    return DynamoStore(names, region=emulator.region, host=emulator.url, credentials=credentials)
+    store = DynamoStore(names, region=emulator.region, host=emulator.url, credentials=credentials)
+    return store, KmsSealer(emulator.secrets_key(), region=emulator.region, host=emulator.url, credentials=credentials)
 
 
 @pytest.fixture(params=["memory", "dynamo"])
 def world(request: pytest.FixtureRequest) -> World:
     """With one pool named `main`."""
-    made = World(_store(request))
+    store, sealer = _parts(request)
+    made = World(store, sealer=sealer)
     made.pool()
     return made
 

@@ -10,6 +10,7 @@ import pytest
 from differently_api.examples import EXAMPLES
 from differently_api.route import Access, AnyRoute, Group, NoBody
 from differently_api.routes import ROUTES
+from differently_api.routes.secrets import PutSecret
 from differently_core.model.tenancy import KeyScope
 from differently_core.operations import keys
 from tests.support.api import BOOT, Reply, Tenant, World
@@ -66,6 +67,7 @@ def scene() -> Scene:
     world = World()
     world.pool()
     world.pool("spare")
+    world.call("PUT", "/v1/admin/secrets/spare", EXAMPLES[PutSecret], token=world.operator)
     owner = world.tenant("owner")
     sandbox = world.running(owner, {"placement": {"allowedPools": ["main"]}})
     base = f"/v1/sandboxes/{sandbox}"

@@ -24,7 +24,8 @@ def test_the_stack_is_made_once_and_then_found(emulator: Emulator, monkeypatch: 
     monkeypatch.setattr(data_stack, "STACK", "made-once")
     said: list[str] = []
     made = data_stack.obtain(emulator.url, StopRequest(), said.append)
-    assert set(made) == set(Table)
+    assert set(made.tables) == set(Table)
+    assert made.secrets_key.startswith("arn:aws:kms:")
     assert len(said) == 1
     assert data_stack.obtain(emulator.url, StopRequest(), said.append) == made
     assert len(said) == 1

@@ -9,7 +9,8 @@ from .jobs import ROUTES as JOBS
 from .keys import ROUTES as KEYS
 from .pools import ROUTES as POOLS
 from .sandboxes import ROUTES as SANDBOXES
+from .secrets import ROUTES as SECRETS
 from .service import ROUTES as SERVICE
 from .tenancy import ROUTES as TENANCY
 
-ROUTES: tuple[AnyRoute, ...] = (*SERVICE, *SANDBOXES, *COMMANDS, *JOBS, *FILES, *TENANCY, *KEYS, *POOLS)
+ROUTES: tuple[AnyRoute, ...] = (*SERVICE, *SANDBOXES, *COMMANDS, *JOBS, *FILES, *TENANCY, *KEYS, *POOLS, *SECRETS)

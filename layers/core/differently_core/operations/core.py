@@ -15,6 +15,7 @@ from ..model.tenancy import KeyScope
 from ..runtime.clock import Clock
 from ..runtime.ids import IdSource, OrgId, ProjectId
 from ..store.ports import Action, Committed, Outcome, Refused, Store, StoreThrottled
+from ..store.sealing import NoSealer, Sealer
 from .catalog import Catalog
 
 
@@ -75,6 +76,7 @@ class Core:
     backends: Backends
     worker_name: str = "worker"
     tuning: Tuning = field(default_factory=Tuning)
+    sealer: Sealer = field(default_factory=NoSealer)
 
     def owner(self, sandbox: str) -> Owner:
         return Owner(self.catalog.installation().id, sandbox)

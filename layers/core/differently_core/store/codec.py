@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from ..errors import Internal, PayloadTooLarge
-from ..model import attempt, due, event, idempotency, pool, queue, quota, reconciliation, sandbox, tenancy
+from ..model import attempt, due, event, idempotency, pool, queue, quota, reconciliation, sandbox, secret, tenancy
 from ..model.record import Native, Record, Table
 
 R = TypeVar("R", bound=Record)
@@ -83,7 +83,7 @@ class Kind:
 
 
 def _records() -> Iterator[type[Record]]:
-    for module in (attempt, due, event, idempotency, pool, queue, quota, reconciliation, sandbox, tenancy):
+    for module in (attempt, due, event, idempotency, pool, queue, quota, reconciliation, sandbox, secret, tenancy):
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, Record) and value is not Record:
                 yield value
