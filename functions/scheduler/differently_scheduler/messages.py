@@ -40,6 +40,14 @@ class Cleanup(Message):
     attempt: Annotated[int, Field(ge=1)]
 
 
+class Settle(Message):
+    """One look of the workflow `wait` at a sandbox that is on its way somewhere, and when it comes again."""
+
+    kind: Literal["settle"] = "settle"
+    sandbox: SandboxField
+    generation: Annotated[int, Field(ge=1)]
+
+
 class Dispatch(Message):
     """Look at the queue. It names nobody: one run serves any number of these."""
 
@@ -59,8 +67,16 @@ class Probe(Message):
     kind: Literal["probe"] = "probe"
 
 
-WORK: TypeAdapter[Step | Cleanup] = TypeAdapter(Annotated[Step | Cleanup, Field(discriminator="kind")])
-TICK: TypeAdapter[Sweep | Probe] = TypeAdapter(Annotated[Sweep | Probe, Field(discriminator="kind")])
+class Passes(Message):
+    """Have every pool reconciled, each by a message of its own."""
+
+    kind: Literal["passes"] = "passes"
+
+
+WORK: TypeAdapter[Step | Cleanup | Settle] = TypeAdapter(
+    Annotated[Step | Cleanup | Settle, Field(discriminator="kind")]
+)
+TICK: TypeAdapter[Sweep | Probe | Passes] = TypeAdapter(Annotated[Sweep | Probe | Passes, Field(discriminator="kind")])
 
 
 class Poison(ValueError):

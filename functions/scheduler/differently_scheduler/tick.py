@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -12,14 +12,17 @@ from differently_core.operations import pools
 from differently_core.operations.core import Core
 from differently_core.operations.sweep import sweep
 
-from .messages import TICK, Poison, Probe, Sweep, read
+from .messages import TICK, Passes, Poison, Probe, Sweep, read
 
 log = logging.getLogger(__name__)
 PAUSE_SECONDS = 1.0
 
 
-def handle(core: Core, event: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer how much was due. Raises only for faults of the store; a poison message is dropped."""
+def handle(core: Core, event: Mapping[str, Any], reconcile: Callable[[str], None] | None = None) -> dict[str, Any]:
+    """Answer how much was due. Raises only for faults of the store; a poison message is dropped.
+
+    `reconcile` sends the message that reconciles one pool, for whoever lets the tick do that.
+    """
     try:
         message = read(TICK, event)
     except Poison as poison:
@@ -28,6 +31,11 @@ def handle(core: Core, event: Mapping[str, Any]) -> dict[str, Any]:
     match message:
         case Probe():
             pools.probe_all(core)
+            return {"due": 0}
+        case Passes():
+            if reconcile is not None:
+                for name in core.catalog.pools().pools:
+                    reconcile(name)
             return {"due": 0}
         case Sweep():
             return {"due": _sweep_for(core, message.seconds)}

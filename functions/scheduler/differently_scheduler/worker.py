@@ -1,4 +1,7 @@
-"""The worker: one message, one step of one sandbox or one try at one debt. Invoked asynchronously."""
+"""The worker: one message, one step of one sandbox or one try at one debt.
+
+Invoked asynchronously, and by the workflow `wait`, which asks to settle and is told when to come again.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,31 @@ from typing import Any
 from differently_core.operations import cleanup, worker
 from differently_core.operations.core import Core
 
-from .messages import WORK, Cleanup, Poison, Step, read
+from . import settle
+from .messages import WORK, Cleanup, Poison, Settle, Step, read
+from .settle import Wait
 
 log = logging.getLogger(__name__)
 
 
-def handle(core: Core, event: Mapping[str, Any]) -> None:
-    """Raises only for faults of the store, which another delivery may not meet. A poison message is dropped."""
+def handle(core: Core, event: Mapping[str, Any], wait: Wait | None = None) -> dict[str, Any] | None:
+    """Answers a `Settle` alone. Raises only for faults of the store, which another delivery may not meet.
+
+    A poison message is dropped. `wait` starts the workflow for a sandbox that a step leaves on its way; without one the
+    due index alone paces it.
+    """
     try:
         message = read(WORK, event)
     except Poison as poison:
         log.error("message dropped", extra={"entry": "worker", "why": str(poison)})
-        return
+        return None
     match message:
         case Step():
             worker.step(core, message.sandbox)
+            if wait is not None:
+                settle.wait_if_moving(core, message.sandbox, wait)
         case Cleanup():
             cleanup.settle(core, message.sandbox, message.attempt)
+        case Settle():
+            return settle.look(core, message).event()
+    return None

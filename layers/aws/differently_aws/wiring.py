@@ -1,0 +1,44 @@
+"""From the environment of a function to what its operations work with. Nothing is sent here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from differently_adapters.pools import PoolAdapters
+from differently_core.operations.catalog import Catalog
+from differently_core.operations.core import Core
+from differently_core.operations.keys import Peppers
+from differently_core.runtime.clock import SystemClock
+from differently_core.runtime.ids import SystemIds
+from differently_core.store.dynamo import DynamoStore
+
+from . import environment, logs, peppers
+from .clients import Clients
+from .environment import Environment
+from .messages import Messages
+
+
+@dataclass(frozen=True)
+class Wiring:
+    core: Core
+    peppers: Peppers
+    messages: Messages
+    environment: Environment
+
+
+def wire(function: str, environ: Mapping[str, str]) -> Wiring:
+    """Called once by a boot module, before the first event. Raises `Misconfigured`."""
+    told = environment.read(environ)
+    logs.configure(function, level=told.log_level, metrics=told.metrics)
+    clock = SystemClock()
+    ids = SystemIds(clock)
+    clients = Clients(told.region, told.endpoint)
+    messages = Messages(told, clients)
+    store = DynamoStore(told.tables, region=told.region, host=told.endpoint, clock=clock)
+    catalog = Catalog(store, clock)
+    core = Core(
+        store=store, clock=clock, ids=ids, nudges=messages, catalog=catalog,
+        backends=PoolAdapters(clock, lambda: catalog.installation().id), worker_name=ids.new(function),
+    )  # fmt: skip
+    return Wiring(core, peppers.stored(clients, told.pepper_secret, clock), messages, told)
