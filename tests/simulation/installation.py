@@ -12,11 +12,12 @@ from differently_adapters.providers.fake.backend import FEATURES
 from differently_core.contract import Adapter, Capabilities, CommandResult, Owner
 from differently_core.errors import ProviderUnavailable
 from differently_core.model.exec import ExecRequest
-from differently_core.model.pool import CostModel, External, Policy, PolicyRules, Pool, Template, Trust
+from differently_core.model.policy import GLOBAL, External, Policy, PolicyRules
+from differently_core.model.pool import CostModel, Pool, Template, Trust
 from differently_core.model.resources import Size
 from differently_core.model.tenancy import KeyScope
 from differently_core.operations import pools, tenants
-from differently_core.operations.catalog import GLOBAL, Catalog
+from differently_core.operations.catalog import Catalog
 from differently_core.operations.core import Caller, Core
 from differently_core.runtime.ids import SeededIds
 from differently_core.store.ports import Put

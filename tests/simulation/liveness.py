@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from differently_core.contract import InstanceState, Owner
 from differently_core.model.attempt import Attempt, AttemptState
-from differently_core.model.pool import Policy, Pool, PoolView, Template
+from differently_core.model.policy import GLOBAL, Policy
+from differently_core.model.pool import Pool, PoolView, Template
 from differently_core.model.queue import QueueRow
 from differently_core.model.quota import Counter, Scope
 from differently_core.model.record import Key, Record
 from differently_core.model.resources import DIMENSIONS
 from differently_core.model.sandbox import ENDED, Sandbox, Status
-from differently_core.operations.catalog import GLOBAL
 from differently_core.policy.placement import Candidate, Rules, Wish, place
 
 from .installation import ANOTHER, Installation

@@ -18,7 +18,8 @@ from differently_core.model.attempt import Attempt, AttemptState
 from differently_core.model.due import DUE_SHARDS
 from differently_core.model.event import Event
 from differently_core.model.idempotency import IdempotencyRow
-from differently_core.model.pool import External, PolicyRules, Pool, Trust
+from differently_core.model.policy import External, PolicyRules
+from differently_core.model.pool import Pool, Trust
 from differently_core.model.queue import QueueRow
 from differently_core.model.quota import Counter, Scope
 from differently_core.model.record import Key, Record

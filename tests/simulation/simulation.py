@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from differently_adapters.providers.fake import FakeInstance
 from differently_core.contract import InstanceState
-from differently_core.model.pool import External, PolicyRules, Pool, PoolState
+from differently_core.model.policy import GLOBAL, External, PolicyRules
+from differently_core.model.pool import Pool, PoolState
 from differently_core.model.quota import Limits
 from differently_core.operations import pools, reconcile, sandboxes, sweep, tenants
-from differently_core.operations.catalog import GLOBAL
 from differently_core.operations.core import Core
 from differently_core.operations.create import create
 from differently_core.operations.requests import CreateSandbox

@@ -13,7 +13,8 @@ from differently_adapters.providers.fake import FakeAdapter, FakeBackend
 from differently_core.contract import Adapter
 from differently_core.errors import ProviderUnavailable
 from differently_core.model.attempt import Attempt
-from differently_core.model.pool import CostModel, External, Policy, PolicyRules, Pool, Trust
+from differently_core.model.policy import External, Policy, PolicyRules
+from differently_core.model.pool import CostModel, Pool, Trust
 from differently_core.model.quota import Counter, Limits, Scope
 from differently_core.model.record import Record
 from differently_core.model.sandbox import Sandbox, Status

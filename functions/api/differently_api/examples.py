@@ -12,6 +12,7 @@ from differently_core.operations.requests import CreateSandbox, Deletion, Sandbo
 
 from .routes.jobs import JobOutputView, StartJob
 from .routes.keys import CreateKey, NewKeyView, RotatedKeyView, RotateKey
+from .routes.policies import PutPolicy
 from .routes.pools import CreatePool, ReconcileRequest
 from .routes.secrets import PutSecret, SecretView
 from .routes.tenancy import CreateOrg, CreateProject, Quota
@@ -26,7 +27,7 @@ AT = "2026-11-02T09:30:00Z"
 LATER = "2026-11-02T10:30:00Z"
 
 PATH_EXAMPLES: Mapping[str, str] = {
-    "id": SANDBOX, "job": "build-7", "org": ORG, "project": PROJECT, "key": KEY, "name": "eks-main",
+    "id": SANDBOX, "job": "build-7", "org": ORG, "project": PROJECT, "key": KEY, "name": "eks-main", "scope": "global",
 }  # fmt: skip
 
 EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
@@ -76,6 +77,13 @@ EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
     SecretView: {
         "name": "opensandbox-eu", "version": 2, "fields": ["api_key"], "pools": 1, "createdAt": AT, "updatedAt": LATER,
         "updatedBy": KEY,
+    },
+    PutPolicy: {
+        "rules": {
+            "external": "allowed", "externalPools": ["cloud"],
+            "classifications": {"confidential": {"external": "never"}},
+        },
+        "version": 1,
     },
     ReconcileRequest: {"pool": "local"},
     CreatePool: {"name": "local", "adapter": "devhost", "maxConcurrency": 10, "config": {"root": "/var/sandboxes"}},

@@ -15,6 +15,7 @@
     ├── QuotaExceeded             full, and the caller does not want to wait
     │   └── QueueFull             the backlog itself is full
     ├── UnsupportedOperation      the pool cannot do this at all
+    ├── PolicyUnreadable          what is permitted cannot be told, so nothing is
     ├── BackendError              what a backend did
     │   ├── InsufficientCapacity  no room now
     │   ├── SandboxFailed         this one sandbox failed, the backend is well
@@ -89,6 +90,9 @@ REACTIONS: Mapping[str, Reaction] = {
     ),
     "provider_unavailable": _reaction(
         503, "backoff", "provider_unavailable", "The backend cannot be used now.", counts=True, unhealthy=True
+    ),
+    "policy_unreadable": _reaction(
+        503, "backoff", "provider_unavailable", "A placement policy cannot be read, so nothing is placed."
     ),
     "exec_unconfirmed": _reaction(
         502, "no", "exec_unconfirmed", "The command was started but its end was not seen; it is never repeated."
@@ -168,6 +172,12 @@ class UnsupportedOperation(DifferentlyError):
     """Raised before any I/O; names the operation, the pool and the adapter kind, and the authored reason code."""
 
     code = "unsupported_operation"
+
+
+class PolicyUnreadable(DifferentlyError):
+    """A stored policy does not parse. Its scope is placed nowhere until an operator replaces it."""
+
+    code = "policy_unreadable"
 
 
 class BackendError(DifferentlyError):

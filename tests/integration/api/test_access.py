@@ -11,8 +11,9 @@ from differently_api.examples import EXAMPLES
 from differently_api.route import Access, AnyRoute, Group, NoBody
 from differently_api.routes import ROUTES
 from differently_api.routes.secrets import PutSecret
+from differently_core.model.policy import PolicyRules
 from differently_core.model.tenancy import KeyScope
-from differently_core.operations import keys
+from differently_core.operations import keys, policies
 from tests.support.api import BOOT, Reply, Tenant, World
 
 OWNER, SIBLING, STRANGER, OPERATOR = "owner", "other project", "other organization", "operator"
@@ -38,7 +39,7 @@ class Scene:
         key = keys.create_key(self.world.core, self.world.peppers, BOOT, "spare", KeyScope.OPERATOR).key
         values = {
             "id": self.sandbox, "job": "build", "org": self.owner.org, "project": self.owner.project, "key": key.id,
-            "name": "spare",
+            "name": "spare", "scope": self.owner.project,
         }  # fmt: skip
         path = route.path.format(**values) + QUERIES.get(route.path, "")
         if route.path == "/v1/sandboxes" and caller == OPERATOR and route.method == "GET":
@@ -70,6 +71,7 @@ def scene() -> Scene:
     world.call("PUT", "/v1/admin/secrets/spare", EXAMPLES[PutSecret], token=world.operator)
     owner = world.tenant("owner")
     sandbox = world.running(owner, {"placement": {"allowedPools": ["main"]}})
+    policies.replace(world.core, BOOT, owner.project, PolicyRules())
     base = f"/v1/sandboxes/{sandbox}"
     world.call("POST", f"{base}/jobs", {**EXAMPLES_JOB, "id": "build"}, token=owner.token)
     world.call("PUT", f"{base}/files/content?path=a", b"x", token=owner.token)

@@ -16,7 +16,11 @@ from differently_core.errors import (
     SandboxFailed,
 )
 
-DIFFERENT_INSIDE = {"insufficient_capacity": "provider_unavailable", "sandbox_failed": "provider_unavailable"}
+DIFFERENT_INSIDE = {
+    "policy_unreadable": "provider_unavailable",
+    "insufficient_capacity": "provider_unavailable",
+    "sandbox_failed": "provider_unavailable",
+}
 """Codes that a caller is not shown as they are."""
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from differently_core.model.pool import CostModel, External, PolicyRules, PoolState, Template, Trust
+from differently_core.model.policy import External, PolicyRules
+from differently_core.model.pool import CostModel, PoolState, Template, Trust
 from differently_core.model.resources import Size
 from differently_core.policy.placement import (
     FILTERS,

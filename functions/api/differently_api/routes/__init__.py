@@ -7,10 +7,22 @@ from .commands import ROUTES as COMMANDS
 from .files import ROUTES as FILES
 from .jobs import ROUTES as JOBS
 from .keys import ROUTES as KEYS
+from .policies import ROUTES as POLICIES
 from .pools import ROUTES as POOLS
 from .sandboxes import ROUTES as SANDBOXES
 from .secrets import ROUTES as SECRETS
 from .service import ROUTES as SERVICE
 from .tenancy import ROUTES as TENANCY
 
-ROUTES: tuple[AnyRoute, ...] = (*SERVICE, *SANDBOXES, *COMMANDS, *JOBS, *FILES, *TENANCY, *KEYS, *POOLS, *SECRETS)
+ROUTES: tuple[AnyRoute, ...] = (
+    *SERVICE,
+    *SANDBOXES,
+    *COMMANDS,
+    *JOBS,
+    *FILES,
+    *TENANCY,
+    *KEYS,
+    *POOLS,
+    *SECRETS,
+    *POLICIES,
+)

@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, ClassVar, NewType
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import Field, JsonValue
 
 from .record import Key, Record, Table, Wire
 
@@ -110,38 +110,3 @@ class Template(Record):
 
     def key(self) -> Key:
         return self.key_of(self.name)
-
-
-class External(StrEnum):
-    NEVER = "never"
-    ALLOWED = "allowed"
-
-
-class PolicyRules(BaseModel):
-    """What one scope permits. A sandbox needs the permission of every scope above it; the narrowest wins."""
-
-    model_config = ConfigDict(frozen=True)
-
-    external: External = External.NEVER
-    external_pools: tuple[str, ...] = ()
-    allowed_pools: tuple[str, ...] | None = None
-    denied_pools: tuple[str, ...] = ()
-
-
-class Policy(Record):
-    """`scope` is `global`, an organization id or a project id."""
-
-    kind: ClassVar[str] = "policy"
-    table: ClassVar[Table] = Table.CONFIG
-    native: ClassVar[tuple[str, ...]] = ("version",)
-
-    scope: str
-    rules: PolicyRules = PolicyRules()
-    version: int = 1
-
-    @staticmethod
-    def key_of(scope: str) -> Key:
-        return Key(Table.CONFIG, "POLICIES", scope)
-
-    def key(self) -> Key:
-        return self.key_of(self.scope)

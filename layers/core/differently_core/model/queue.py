@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import ClassVar
 
 from ..runtime.ids import OrgId, ProjectId, SandboxId
+from .policy import DEFAULT_CLASSIFICATION
 from .record import Key, Record, Table
 from .resources import Size
 
@@ -30,6 +31,7 @@ class QueueRow(Record):
     template: str
     capabilities: tuple[str, ...] = ()
     allowed_pools: tuple[str, ...] = ()
+    classification: str = DEFAULT_CLASSIFICATION
     attempt: int = 0
     not_before: datetime | None = None
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from ..runtime.ids import KeyId, OrgId, ProjectId, SandboxId
 from .due import due_index, purge_index
+from .policy import DEFAULT_CLASSIFICATION
 from .record import Key, Record, Table
 from .resources import Size
 
@@ -143,6 +144,7 @@ class Sandbox(Record):
     allowed_pools: tuple[str, ...] = ()
     has_env: bool = False
     priority: int = 0
+    classification: str = DEFAULT_CLASSIFICATION
     ttl_seconds: int
     queue_timeout_seconds: int | None = None
     idempotent: bool = False

@@ -6,25 +6,31 @@ that fails raises: an unreadable policy never means "no policy".
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from ..errors import Internal, NotFound
-from ..model.pool import Policy, PolicyRules, Pool, PoolView, Template
-from ..model.record import Table
+from ..errors import Internal, NotFound, PolicyUnreadable
+from ..model.policy import DEFAULT_CLASSIFICATION, GLOBAL, Policy, PolicyRules
+from ..model.pool import Pool, PoolView, Template
+from ..model.record import Record, Table
 from ..model.tenancy import Installation, Org, Project, ProjectEntry
 from ..policy.placement import Candidate, Rules
 from ..runtime.clock import Clock
 from ..runtime.ids import OrgId, ProjectId
+from ..store.codec import of_kind
 from ..store.ports import PAGE_ROWS_MAX, Store
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
+R = TypeVar("R", bound=Record)
 CACHE_SECONDS = 5.0
 CACHE_ENTRIES_MAX = 10_000
-GLOBAL = "global"
 POOLS_MAX = 1_000
+UNREADABLE = (ValueError, TypeError, KeyError, Internal)
+"""What reading a row raises when it holds something else than this version knows. A store that fails raises its own."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,14 @@ class Pools:
 
     def candidates(self) -> list[Candidate]:
         return [Candidate(pool, self.views.get(name)) for name, pool in self.pools.items()]
+
+
+@dataclass(frozen=True)
+class _Policies:
+    """Every policy by its scope; none of them when one cannot be read."""
+
+    by_scope: Mapping[str, Policy]
+    readable: bool
 
 
 class Catalog:
@@ -73,15 +87,23 @@ class Catalog:
     def template(self, name: str) -> Template | None:
         return self._cached("templates", self._read_templates).get(name)
 
-    def rules(self, org: OrgId, project: ProjectId) -> Rules:
-        """Global, organization and project policy, widest first.
+    def rules(self, org: OrgId, project: ProjectId, classification: str = DEFAULT_CLASSIFICATION) -> Rules:
+        """Global, organization and project policy for work of this classification, widest first.
 
         An organization or project without a policy adds no limit. Without a global policy the built-in one applies,
-        which allows nothing external.
+        which allows nothing external. Raises `PolicyUnreadable` if one of the three cannot be read.
         """
-        policies = self._cached("policies", self._read_policies)
+        policies = self._policies(org, project)
         narrower = [policies[scope].rules for scope in (org, project) if scope in policies]
-        return Rules([policies[GLOBAL].rules if GLOBAL in policies else PolicyRules(), *narrower])
+        scopes = [policies[GLOBAL].rules if GLOBAL in policies else PolicyRules(), *narrower]
+        return Rules([rules.for_classification(classification) for rules in scopes])
+
+    def _policies(self, org: OrgId, project: ProjectId) -> Mapping[str, Policy]:
+        """Every policy, or when one of them cannot be read those of these scopes: others are not to suffer for it."""
+        every = self._cached("policies", self._read_policies)
+        if every.readable:
+            return every.by_scope
+        return self._cached(f"policies:{org}:{project}", lambda: self._read_scopes(GLOBAL, org, project))
 
     def org(self, org: OrgId) -> Org:
         found = self._cached(f"org:{org}", lambda: self._store.get(Org, Org.key_of(org)))
@@ -130,15 +152,31 @@ class Catalog:
     def _read_templates(self) -> Mapping[str, Template]:
         return {row.name: row for row in self._whole(Table.CONFIG, "TEMPLATES", Template)}
 
-    def _read_policies(self) -> Mapping[str, Policy]:
-        return {row.scope: row for row in self._whole(Table.CONFIG, "POLICIES", Policy)}
+    def _read_policies(self) -> _Policies:
+        try:
+            rows = self._whole(Table.CONFIG, "POLICIES", Policy)
+        except UNREADABLE:
+            log.error("a policy cannot be read; nothing of its scope is placed")
+            return _Policies({}, readable=False)
+        return _Policies({row.scope: row for row in rows}, readable=True)
 
-    def _whole(self, table: Table, pk: str, record: type[T]) -> list[T]:
-        rows: list[T] = []
+    def _read_scopes(self, *scopes: str) -> Mapping[str, Policy]:
+        try:
+            rows = self._store.batch_get([(Policy, Policy.key_of(scope)) for scope in scopes])
+        except UNREADABLE as error:
+            log.error("one of these policies cannot be read", extra={"scopes": scopes})
+            raise PolicyUnreadable(
+                "A placement policy for this project cannot be read, so nothing is placed for it. "
+                "An operator must replace the policy."
+            ) from error
+        return {row.scope: row for row in rows if isinstance(row, Policy)}
+
+    def _whole(self, table: Table, pk: str, record: type[R]) -> list[R]:
+        rows: list[R] = []
         after: str | None = None
         while len(rows) < POOLS_MAX * 10:
             page = self._store.query(table, pk, after=after, limit=PAGE_ROWS_MAX)
-            rows.extend(cast(list[T], list(page.rows)))
+            rows.extend(of_kind(record, row) for row in page.rows)
             after = page.next
             if after is None:
                 return rows

@@ -104,7 +104,7 @@ def _create(core: Core, caller: Caller, request: CreateSandbox, key: str | None)
     decision = place(
         Wish(sandbox.id, sandbox.size, sandbox.template, sandbox.capabilities, sandbox.allowed_pools),
         core.catalog.pools().candidates(),
-        core.catalog.rules(sandbox.org, sandbox.project),
+        core.catalog.rules(sandbox.org, sandbox.project, sandbox.classification),
         core.catalog.template(sandbox.template),
     )
     if decision.chosen is None:
@@ -203,7 +203,7 @@ def queue_row(sandbox: Sandbox) -> QueueRow:
     return QueueRow(
         sandbox=sandbox.id, org=sandbox.org, project=sandbox.project, priority=sandbox.priority, size=sandbox.size,
         template=sandbox.template, capabilities=sandbox.capabilities, allowed_pools=sandbox.allowed_pools,
-        attempt=sandbox.attempt, not_before=sandbox.not_before,
+        classification=sandbox.classification, attempt=sandbox.attempt, not_before=sandbox.not_before,
     )  # fmt: skip
 
 
@@ -254,7 +254,7 @@ def _draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None) 
         org=org, project=project, status=Status.QUEUED,
         template=request.template, image=request.image, size=size, labels=dict(request.labels),
         capabilities=tuple(sorted(set(request.capabilities))), allowed_pools=tuple(request.placement.allowed_pools),
-        has_env=bool(request.env), priority=request.priority, ttl_seconds=ttl,
+        has_env=bool(request.env), priority=request.priority, classification=request.classification, ttl_seconds=ttl,
         queue_timeout_seconds=request.queue_timeout_seconds, idempotent=key is not None,
         created_at=core.clock.now(), created_by=KeyId(caller.actor),
     )  # fmt: skip

@@ -11,6 +11,7 @@ from collections import Counter as Tally
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..errors import PolicyUnreadable
 from ..model.attempt import AttemptState
 from ..model.pool import Pool
 from ..model.queue import QUEUE_SHARDS, QueueRow
@@ -117,7 +118,10 @@ class _Placer:
         self._debts: dict[str, frozenset[str]] = {}
 
     def choose(self, row: QueueRow, room: Mapping[str, Size]) -> tuple[str | None, str | None]:
-        decision = self.decide(row, room)
+        try:
+            decision = self.decide(row, room)
+        except PolicyUnreadable:
+            return None, None  # it stays where it is, and so does nobody else's work
         if decision.chosen is not None:
             return decision.chosen, None
         full = [pool for pool, why in decision.rejected.items() if why.reason == "full"]
@@ -131,7 +135,7 @@ class _Placer:
         return place(
             Wish(row.sandbox, row.size, row.template, row.capabilities, row.allowed_pools),
             candidates,
-            self._core.catalog.rules(row.org, row.project),
+            self._core.catalog.rules(row.org, row.project, row.classification),
             self._core.catalog.template(row.template),
             self._unsettled(row),
         )

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 from ..contract import LABEL_PREFIX
 from ..model.exec import EnvName, EnvValue
 from ..model.features import KNOWN, REQUESTABLE
+from ..model.policy import DEFAULT_CLASSIFICATION
 from ..model.queue import PRIORITY_MAX, PRIORITY_MIN
 from ..model.record import Wire
 from ..model.resources import Resources
@@ -74,6 +75,8 @@ class CreateSandbox(Wire):
     queue_timeout_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
     """0 refuses at once what cannot start now."""
     priority: Annotated[int, Field(ge=PRIORITY_MIN, le=PRIORITY_MAX)] = 0
+    classification: Name = DEFAULT_CLASSIFICATION
+    """Of the work in it: policies may restrict some classifications to some pools."""
 
     def digest(self) -> str:
         """Same request, same digest, however its JSON was written: order and spelled-out defaults do not count."""
@@ -139,6 +142,7 @@ class SandboxView(Wire):
     labels: dict[str, str] = {}
     capabilities: list[str] = []
     priority: int = 0
+    classification: str = DEFAULT_CLASSIFICATION
     pool: str | None = None
     region: str | None = None
     ttl_seconds: int
@@ -169,6 +173,7 @@ class SandboxView(Wire):
             labels=dict(sandbox.labels),
             capabilities=list(sandbox.capabilities),
             priority=sandbox.priority,
+            classification=sandbox.classification,
             pool=sandbox.pool,
             region=sandbox.region,
             ttl_seconds=sandbox.ttl_seconds,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ..errors import NotFound
-from ..model.pool import Policy, Template
+from ..model.policy import GLOBAL, Policy
+from ..model.pool import Template
 from ..model.quota import Counter, Limits, Scope
 from ..model.record import Table
 from ..model.resources import DIMENSIONS
 from ..model.tenancy import OPERATOR_ORG, Installation, KeyScope, Org, OrgEntry, Project, ProjectEntry
 from ..runtime.ids import InstallationId, OrgId, ProjectId
 from ..store.ports import Absent, Action, Committed, Equals, Put, StoreThrottled, Update
-from .catalog import GLOBAL
 from .core import Caller, Core, system
 from .keys import NewKey, Peppers, create_key
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..model.pool import External, PolicyRules, Pool, PoolState, PoolView, Template, Trust
+from ..model.policy import External, PolicyRules
+from ..model.pool import Pool, PoolState, PoolView, Template, Trust
 from ..model.resources import Size
 
 

@@ -20,7 +20,20 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from ..errors import Internal, PayloadTooLarge
-from ..model import attempt, due, event, idempotency, pool, queue, quota, reconciliation, sandbox, secret, tenancy
+from ..model import (
+    attempt,
+    due,
+    event,
+    idempotency,
+    policy,
+    pool,
+    queue,
+    quota,
+    reconciliation,
+    sandbox,
+    secret,
+    tenancy,
+)
 from ..model.record import Native, Record, Table
 
 R = TypeVar("R", bound=Record)
@@ -82,8 +95,25 @@ class Kind:
         return self.record.model_fields[name].annotation
 
 
+MODULES = (
+    attempt,
+    due,
+    event,
+    idempotency,
+    policy,
+    pool,
+    queue,
+    quota,
+    reconciliation,
+    sandbox,
+    secret,
+    tenancy,
+)
+"""Where records are declared; one a line, so that they are easily added to."""
+
+
 def _records() -> Iterator[type[Record]]:
-    for module in (attempt, due, event, idempotency, pool, queue, quota, reconciliation, sandbox, secret, tenancy):
+    for module in MODULES:
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, Record) and value is not Record:
                 yield value

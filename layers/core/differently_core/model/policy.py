@@ -1,0 +1,101 @@
+"""What operators permit: where sandboxes may run, by scope and by classification of the work.
+
+There is a policy for the whole installation (`global`) and there may be one for each organization and project. A
+sandbox needs the permission of every scope above it, so a narrower scope can only take away.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from .record import Key, Record, Table
+
+GLOBAL = "global"
+DEFAULT_CLASSIFICATION = "default"
+"""Of a sandbox that names none."""
+
+
+class External(StrEnum):
+    NEVER = "never"
+    ALLOWED = "allowed"
+
+
+class ClassRules(BaseModel):
+    """What one classification takes away from its scope's rules; what is None takes nothing away.
+
+    Tenants choose the classification of their work, so it can never give more than the scope does.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    external: External | None = None
+    external_pools: tuple[str, ...] | None = None
+    allowed_pools: tuple[str, ...] | None = None
+    denied_pools: tuple[str, ...] = ()
+
+
+class PolicyRules(BaseModel):
+    """What one scope permits. A rule that this version does not know makes the policy unreadable, never wider.
+
+    An external pool must be allowed and named. `allowed_pools` None means any.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    external: External = External.NEVER
+    external_pools: tuple[str, ...] = ()
+    allowed_pools: tuple[str, ...] | None = None
+    denied_pools: tuple[str, ...] = ()
+    classifications: dict[str, ClassRules] = {}
+
+    def for_classification(self, name: str) -> PolicyRules:
+        """The rules for work of this classification; one that is not listed is treated as `default` is."""
+        entry = self.classifications.get(name) or self.classifications.get(DEFAULT_CLASSIFICATION)
+        if entry is None:
+            return self
+        return PolicyRules(
+            external=External.NEVER if External.NEVER in (self.external, entry.external) else External.ALLOWED,
+            external_pools=_both(self.external_pools, entry.external_pools) or (),
+            allowed_pools=_both(self.allowed_pools, entry.allowed_pools),
+            denied_pools=(*self.denied_pools, *entry.denied_pools),
+        )
+
+    def named_pools(self) -> set[str]:
+        names: set[str] = set()
+        parts: list[PolicyRules | ClassRules] = [self, *self.classifications.values()]
+        for part in parts:
+            names.update(part.external_pools or (), part.allowed_pools or (), part.denied_pools)
+        return names
+
+
+def _both(wider: tuple[str, ...] | None, narrower: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """What both name; None names everything."""
+    if wider is None or narrower is None:
+        return wider if narrower is None else narrower
+    return tuple(name for name in wider if name in narrower)
+
+
+class Policy(Record):
+    """`scope` is `global`, an organization id or a project id."""
+
+    kind: ClassVar[str] = "policy"
+    table: ClassVar[Table] = Table.CONFIG
+    native: ClassVar[tuple[str, ...]] = ("version",)
+
+    scope: str
+    rules: PolicyRules = PolicyRules()
+    version: int = 1
+    updated_at: datetime | None = None
+    """None for the one that the installation began with."""
+    updated_by: str = ""
+
+    @staticmethod
+    def key_of(scope: str) -> Key:
+        return Key(Table.CONFIG, "POLICIES", scope)
+
+    def key(self) -> Key:
+        return self.key_of(self.scope)
