@@ -215,7 +215,13 @@ PASSED = frozenset({KEY, "content-type", "retry-after"})
 
 def client(backend: ServerUnderTest) -> OpenSandboxAdapter:
     config = OpenSandboxConfig.model_validate(
-        {"apiUrl": backend.url, "runtime": "kubernetes", "image": "python:3.12", "allowInsecureHttp": True}
+        {
+            "apiUrl": backend.url,
+            "runtime": "kubernetes",
+            "image": "python:3.12",
+            "allowHttp": True,
+            "allowLoopback": True,
+        }
     )
     return OpenSandboxAdapter(AdapterContext("pool", "inst_any", config, SystemClock(), {"api_key": API_KEY}))
 

@@ -30,6 +30,7 @@ from tests.conformance.adapters.stand_in.faults import Act, Fault, Go
 from tests.conformance.adapters.stand_in.http import Reply, Request
 
 API_KEY = "key-of-the-operator"
+HERE = {"allowHttp": True, "allowLoopback": True}
 ROUTES = {
     Operation.CREATE: ("POST", "/sandboxes$"),
     Operation.DELETE: ("DELETE", "/sandboxes/[^/]+$"),
@@ -201,7 +202,14 @@ class OpenSandboxUnderTest(Mishaps):
 
 
 def client(fake: FakeOpenSandbox, **config: object) -> OpenSandboxAdapter:
-    told = {"apiUrl": fake.url, "runtime": fake.runtime, "image": "local/base:dev", "allowInsecureHttp": True, **config}
+    told = {
+        "apiUrl": fake.url,
+        "runtime": fake.runtime,
+        "image": "local/base:dev",
+        "allowHttp": True,
+        "allowLoopback": True,
+        **config,
+    }
     context = AdapterContext(
         "pool", "inst_any", OpenSandboxConfig.model_validate(told), SystemClock(), {"api_key": API_KEY}
     )

@@ -29,6 +29,7 @@ from differently_core.contract import (
 from differently_core.errors import (
     BackendError,
     DifferentlyError,
+    ExecUnconfirmed,
     InsufficientCapacity,
     InvalidRequest,
     InvalidState,
@@ -94,7 +95,7 @@ def make(fake: FakeOpenSandbox) -> Iterator[Make]:
 
     def make(*, api_key: str = API_KEY, clock: Clock | None = None, **config: object) -> OpenSandboxAdapter:
         told = {"apiUrl": f"{fake.url}/v1/", "runtime": fake.runtime, "image": "local/base:dev",
-                "allowInsecureHttp": True, **config}  # fmt: skip
+                "allowHttp": True, "allowLoopback": True, **config}  # fmt: skip
         context = AdapterContext(
             "pool", "inst_a", OpenSandboxConfig.model_validate(told), clock or QuickClock(), {"api_key": api_key}
         )
@@ -243,9 +244,10 @@ def test_one_tenants_failures_are_its_own_and_those_of_all_are_the_servers(
 
 
 def test_an_image_that_cannot_be_pulled_is_no_outage(adapter: OpenSandboxAdapter) -> None:
-    with pytest.raises(SandboxFailed, match="nope/none:1") as failed:
+    with pytest.raises(SandboxFailed, match="could not be pulled") as failed:
         adapter.create(wanted(image="nope/none:1"), SECONDS)
     assert failed.value.settled
+    assert "nope/none:1" in str(failed.value.details["provider_message"])
 
 
 def test_an_entrypoint_that_dies_is_seen_although_the_answer_was_running(make: Make) -> None:
@@ -263,7 +265,7 @@ def test_a_sandbox_in_which_no_command_runs_yet_is_pending(fake: FakeOpenSandbox
     [
         (403, "KUBERNETES::QUOTA_EXCEEDED", {}, None),
         (429, "KUBERNETES::POOL_CAPACITY_EXHAUSTED", {"retry_after": "7"}, 7),
-        (429, "", {"retry_after": "Thu, 01 Jan 2099 00:00:00 GMT"}, 3600),
+        (429, "", {"retry_after": "Thu, 01 Jan 2099 00:00:00 GMT"}, 86_400),
         (429, "", {"retry_after": "soon"}, None),
     ],
 )
@@ -307,14 +309,15 @@ def test_no_error_repeats_a_secret_that_the_server_reflects(fake: FakeOpenSandbo
     told = f"{refused.value} {refused.value.details}"
     assert API_KEY not in told
     assert "canary-9d81" not in told
-    assert "***" in told
+    assert "[redacted]" in told
 
 
 def test_a_validation_error_does_not_quote_the_request(fake: FakeOpenSandbox, adapter: OpenSandboxAdapter) -> None:
     detail = [{"type": "x", "loc": ["body", "timeout"], "msg": "too short", "input": {"env": {"TOKEN": "canary-9d81"}}}]
     fake.expect(*CREATE, lambda *_: Reply(422, json.dumps({"detail": detail}).encode()))
-    with pytest.raises(InvalidRequest, match=r"body\.timeout: too short") as refused:
+    with pytest.raises(InvalidRequest) as refused:
         adapter.create(wanted(env={"TOKEN": "canary-9d81"}), SECONDS)
+    assert refused.value.details["provider_message"] == "body.timeout: too short"
     assert "canary" not in str(refused.value)
 
 
@@ -328,8 +331,44 @@ def test_a_redirect_is_not_followed(fake: FakeOpenSandbox, adapter: OpenSandboxA
 def test_a_wrong_key_is_an_outage_of_the_pool(make: Make) -> None:
     adapter = make(api_key="another-key")
     for call in (adapter.health, adapter.verify_credential):
-        with pytest.raises(ProviderUnavailable, match="API key was refused"):
+        with pytest.raises(ProviderUnavailable, match="refused the API key"):
             call()
+
+
+@pytest.mark.parametrize("status", [200, 404])
+def test_a_page_of_a_gateway_says_nothing_about_a_sandbox(
+    fake: FakeOpenSandbox, adapter: OpenSandboxAdapter, status: int
+) -> None:
+    """Source: reliability.md F22, an HTML error page."""
+    target = created(adapter)
+    page = Reply(status, b"<html>not here</html>", {"content-type": "text/html; charset=utf-8"})
+    for call in (adapter.get, adapter.delete):
+        fake.expect("GET", "/sandboxes/[^/]+$", lambda *_: page)
+        fake.expect("DELETE", "/sandboxes/[^/]+$", lambda *_: page, times=int(call == adapter.delete))
+        with pytest.raises(ProviderUnavailable, match="a page instead of data"):
+            call(target)
+
+
+@pytest.mark.parametrize(
+    "told", ["169.254.169.254/latest", "metadata.google.internal:80", "user@127.0.0.1", "10.1.2.3"]
+)
+def test_the_server_cannot_send_us_where_the_pool_may_not_go(
+    fake: FakeOpenSandbox, adapter: OpenSandboxAdapter, told: str
+) -> None:
+    target = created(adapter)
+    fake.expect("GET", "/endpoints/", edit(lambda _: {"endpoint": told}))
+    with pytest.raises(ProviderUnavailable, match="an address that this pool may not use"):
+        adapter.exec(target, ExecRequest(command="true"), 10)
+
+
+def test_output_that_cannot_be_read_does_not_look_like_a_command_that_did_not_run(
+    fake: FakeOpenSandbox, adapter: OpenSandboxAdapter
+) -> None:
+    """Once the command has ended, no failure may say that nothing was done."""
+    target = created(adapter)
+    fake.expect("GET", "/files/download$", drop_before)
+    with pytest.raises(ExecUnconfirmed):
+        adapter.exec(target, ExecRequest(command="head -c 300000 /dev/zero"), 1_000_000)
 
 
 def test_without_an_image_nothing_is_sent(fake: FakeOpenSandbox, make: Make) -> None:

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from differently_adapters import registry
+from differently_adapters.execd.scripts import Place, Told, command_line, place_told, understand
+from differently_adapters.execd.stream import Event, events
 from differently_adapters.providers.opensandbox.adapter import declared
 from differently_adapters.providers.opensandbox.config import OpenSandboxConfig
 from differently_adapters.providers.opensandbox.listing import PAGE_SIZE, read_all
-from differently_adapters.providers.opensandbox.scripts import Place, Told, command_line, place_told, understand
-from differently_adapters.providers.opensandbox.stream import Event, events
 from differently_adapters.providers.opensandbox.wire import PaginationRead, SandboxPage, SandboxRead, StatusRead
 from differently_core.contract import NEEDS, TOGETHER, Operation, Supported
 from differently_core.errors import ExecUnconfirmed, InvalidRequest, ProviderUnavailable
@@ -174,17 +174,17 @@ def config(**changes: Any) -> OpenSandboxConfig:
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"apiUrl": "http://sandbox.example.test"}, "allowInsecureHttp"),
-        ({"apiUrl": "https://key@sandbox.example.test"}, "plain address"),
-        ({"apiUrl": "ftp://sandbox.example.test"}, "http or https"),
+        ({"apiUrl": "http://sandbox.example.test"}, "allowHttp"),
+        ({"apiUrl": "https://key@sandbox.example.test"}, "user name or password"),
+        ({"apiUrl": "ftp://sandbox.example.test"}, "https://"),
         ({"ports": "signed"}, "kubernetes runtime"),
         ({"poolRef": "p"}, "kubernetes runtime"),
         ({"poolRef": "p", "templateId": "t", "runtime": "kubernetes"}, "not both"),
         ({"features": ["teleport"]}, "unknown features"),
         ({"runtime": "firecracker"}, "runtime"),
         ({"apiKey": "canary"}, "apiKey"),
-        ({"execdScheme": "http"}, "allowInsecureHttp"),
-        ({"ports": "signed", "portScheme": "http", "runtime": "kubernetes"}, "allowInsecureHttp"),
+        ({"execdScheme": "http"}, "allowHttp"),
+        ({"ports": "signed", "portScheme": "http", "runtime": "kubernetes"}, "allowHttp"),
     ],
 )
 def test_a_configuration_that_cannot_work_is_refused_when_it_is_written(changes: dict[str, Any], field: str) -> None:

@@ -11,7 +11,7 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self, TypeVar
@@ -58,6 +58,8 @@ T = TypeVar("T")
 CONNECT_SECONDS: Final = 5.0
 ERROR_BYTES_MAX: Final = 65_536
 """Read of a body that comes with a status of failure; enough for what it has to say."""
+SECRET_CHARACTERS_MIN: Final = 4
+"""A value shorter than that is in any text by chance."""
 JSON: Final = "application/json"
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -81,7 +83,8 @@ class Call:
     """One request. `path` is quoted already; see `segment`. `body` travels as JSON, `content` as it is.
 
     `mutates` says whether it may change something at the backend, by default what its method means. `lost` is the error
-    for an outcome that is not known. `error_inside` finds a failure in an answer whose status is a success.
+    for an outcome that is not known. `error_inside` finds a failure in an answer whose status is a success. `secrets`
+    are values in the request that no error may quote, such as a sandbox's environment.
     """
 
     method: str
@@ -96,6 +99,13 @@ class Call:
     answer_bytes_max: int = JSON_BYTES_MAX
     accept: str = JSON
     error_inside: Callable[[JsonValue], str | None] = error_inside
+    secrets: Collection[str] = field(default=(), repr=False)
+
+    def hide(self, text: str) -> str:
+        """What a backend said, without the request's own secrets; nothing of it when one is too short to be cut out."""
+        if any(0 < len(value) < SECRET_CHARACTERS_MIN and value in text for value in self.secrets):
+            return ""
+        return Secrets(self.secrets).redact(text) if self.secrets else text
 
     @property
     def changes(self) -> bool:
@@ -151,13 +161,17 @@ class Http:
         self._clock = clock
         self._shared = _Shared(clock, rules, authorities, transport, resolve)
 
-    def at(self, endpoint: Endpoint, headers: Mapping[str, str]) -> Http:
-        """The same client for another base URL. It sends `headers` and none of the pool's own."""
+    def at(self, endpoint: Endpoint, headers: Mapping[str, str], *, explain: Explain | None = None) -> Http:
+        """The same client for another base URL. It sends `headers` and none of the pool's own.
+
+        `explain` reads its failures in place of the pool's own.
+        """
         other = object.__new__(Http)
         other.__dict__.update(self.__dict__)
         other.endpoint = endpoint
         other._headers = {name.lower(): value for name, value in headers.items()}
-        other._sign = None
+        other._sign = other._check = None
+        other._explain = explain or self._explain
         return other
 
     def redact(self, text: str) -> str:
@@ -274,7 +288,7 @@ class Http:
         failure = None if self._explain is None else self._explain(call, status, headers, body)
         if failure is None:
             details: dict[str, Detail] = {"status": status}
-            told = told_in(body)
+            told = call.hide(told_in(body) or "")
             # What a backend says of credentials is likely to quote one, and tells nothing that the code does not.
             if told and status not in {401, 403}:
                 details["provider_message"] = told

@@ -45,10 +45,14 @@ class Endpoint:
     path: str
 
     @property
-    def url(self) -> str:
+    def authority(self) -> str:
+        """Host and port as a URL has them."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        port = "" if self.port == PORTS[self.scheme] else f":{self.port}"
-        return f"{self.scheme}://{host}{port}{self.path}"
+        return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://{self.authority}{self.path}"
 
 
 class Place(StrEnum):

@@ -265,6 +265,16 @@ def test_a_status_becomes_an_error_that_says_what_the_backend_said(status: str, 
         assert failed.value.details.get("provider_message") == ("because of this" if status[:3] != "401" else None)
 
 
+@pytest.mark.parametrize(
+    ("secret", "shown"), [("canary-9d81", "it was [redacted]"), ("was", None), ("no", "it was canary-9d81")]
+)
+def test_what_the_request_held_is_not_told_again(secret: str, shown: str | None) -> None:
+    with talking(reply(answer(b'{"message":"it was canary-9d81"}', status="400 Bad Request"))) as (http, _):
+        with pytest.raises(InvalidRequest) as failed:
+            http.json(Call("POST", "/x", SHORT, secrets=(secret,)))
+        assert failed.value.details.get("provider_message") == shown
+
+
 def test_a_connection_survives_a_failure() -> None:
     with talking(reply(answer(b"{}", status="404 Not Found"))) as (http, server):
         for _ in range(3):

@@ -58,18 +58,15 @@ from differently_core.errors import (
 from differently_core.model import features
 from differently_core.model.exec import ExecRequest, FileInfo, Job, Stream
 
+from ...execd import PORT as EXECD_PORT
+from ...execd import Execd, Files, Place
 from ...jobs import ShellJobs
 from . import snapshots
 from .config import OpenSandboxConfig, Runtime
-from .execd import PORT as EXECD_PORT
-from .execd import Address, Execd
-from .files import Files
 from .lifecycle import Lifecycle
 from .making import ANSWER_SECONDS, Maker
 from .moving import Mover
-from .scripts import Place
 from .states import instance, phase
-from .transport import Transport
 from .wire import SandboxRead
 
 SETTLES_SECONDS: Final = 60.0
@@ -111,9 +108,7 @@ class OpenSandboxAdapter:
         self._config = context.config
         self._pool = context.pool
         self._clock = context.clock
-        api_key = context.credential.get("api_key", "")
-        self._transport = Transport(context.clock, [api_key])
-        self._api = Lifecycle(self._transport, self._config, api_key, context.clock)
+        self._api = Lifecycle(self._config, context.credential.get("api_key", "").strip(), context.clock)
         self._places: OrderedDict[str, Place] = OrderedDict()
         self._maker = Maker(self._api, self._config, context.clock, self._runs_commands)
         self._mover = Mover(
@@ -192,7 +187,7 @@ class OpenSandboxAdapter:
         except BackendError:
             raise
         except DifferentlyError as error:  # a server that has no list of sandboxes is none of theirs
-            raise ProviderUnavailable(error.message, settled=True) from None
+            raise ProviderUnavailable(error.message, settled=True, **error.details) from None
 
     # Lifecycle.
 
@@ -303,9 +298,8 @@ class OpenSandboxAdapter:
         return execd
 
     def _execd(self, seen: SandboxRead) -> Execd:
-        url, headers = self._api.endpoint(seen.id, EXECD_PORT)
-        place = self._places.get(seen.id)
-        return Execd(self._transport, Address(url, headers), self._clock, place, self._config.line_endings)
+        http = self._api.reach(seen.id, EXECD_PORT)
+        return Execd(http, self._clock, self._places.get(seen.id), self._config.line_endings)
 
     def _keep(self, ref: str, place: Place) -> None:
         self._places[ref] = place
@@ -417,7 +411,7 @@ class OpenSandboxAdapter:
         self._refuse(Operation.EGRESS_SET)
 
     def close(self) -> None:
-        self._transport.close()
+        self._api.close()
 
     # One sandbox.
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from enum import StrEnum
 from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from differently_core.errors import InvalidRequest
 from differently_core.model import features
 from differently_core.model.record import camel
+
+from ...execd import LineEndings
+from ...http import Endpoint, EndpointRules, parse_endpoint
 
 Name = Annotated[str, Field(min_length=1, max_length=512)]
 
@@ -19,18 +22,6 @@ class Runtime(StrEnum):
     """Pause freezes the container and keeps its memory."""
     KUBERNETES = "kubernetes"
     """What OpenSandbox calls pause commits the disk and frees the pod: a stop."""
-
-
-class LineEndings(StrEnum):
-    """execd sends output line by line and drops what ended a line; this says what is done about it."""
-
-    EXACT = "exact"
-    """Output goes through files in the sandbox and arrives byte for byte."""
-    RESTORED = "restored"
-    """Every line gets a newline again. Cheaper; a last line without one gains one, and bytes that are no text are
-    lost."""
-    KEPT = "kept"
-    """For an execd that keeps line ends: output is taken as it comes."""
 
 
 class OpenSandboxConfig(BaseModel):
@@ -64,7 +55,11 @@ class OpenSandboxConfig(BaseModel):
     port_scheme: Literal["http", "https"] = "https"
     port_url_seconds: Annotated[int, Field(ge=60, le=86_400)] = 3600
     """The longest life of a port's address. Its signature has 32 bits, so keep it short."""
-    allow_insecure_http: bool = False
+    allow_http: bool = False
+    """Plain http, also to execd: keys and contents travel in the clear."""
+    allow_private: bool = False
+    """Addresses of private networks, where OpenSandbox usually is."""
+    allow_loopback: bool = False
     create_seconds: Annotated[int, Field(ge=5, le=600)] = 60
     """The server's `sandbox_create_timeout_seconds`: how long one of its creates may take."""
     timeout_seconds_max: Annotated[int, Field(ge=60)] = 86_400
@@ -72,12 +67,7 @@ class OpenSandboxConfig(BaseModel):
 
     @field_validator("api_url")
     @classmethod
-    def _base(cls, url: str) -> str:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError("must be an http or https address")
-        if parts.username or parts.password or parts.query or parts.fragment:
-            raise ValueError("must be a plain address, without user, query or fragment")
+    def _without_version(cls, url: str) -> str:
         return url.rstrip("/").removesuffix("/v1")
 
     @field_validator("features")
@@ -90,13 +80,13 @@ class OpenSandboxConfig(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        schemes = {urlsplit(self.api_url).scheme, self.scheme_of_execd}
+        schemes = {self.server().scheme, self.scheme_of_execd}
         if self.ports == "signed":
             schemes.add(self.port_scheme)
             if self.runtime is not Runtime.KUBERNETES:
                 raise ValueError("signed ports need the kubernetes runtime with its ingress gateway")
-        if "http" in schemes and not self.allow_insecure_http:
-            raise ValueError("http sends keys and contents in the clear; set allowInsecureHttp to accept that")
+        if "http" in schemes and not self.allow_http:
+            raise ValueError("http sends keys and contents in the clear; set allowHttp to accept that")
         if self.template_id is not None and self.pool_ref is not None:
             raise ValueError("give templateId or poolRef, not both")
         if self.pool_ref is not None and self.runtime is not Runtime.KUBERNETES:
@@ -105,4 +95,15 @@ class OpenSandboxConfig(BaseModel):
 
     @property
     def scheme_of_execd(self) -> str:
-        return self.execd_scheme or urlsplit(self.api_url).scheme
+        return self.execd_scheme or self.server().scheme
+
+    def rules(self) -> EndpointRules:
+        return EndpointRules(http=self.allow_http, private=self.allow_private, loopback=self.allow_loopback)
+
+    def server(self) -> Endpoint:
+        """The lifecycle API's base; raises `InvalidRequest` for an address that this pool may not use."""
+        try:
+            return parse_endpoint(f"{self.api_url}/v1", self.rules())
+        except InvalidRequest as error:
+            error.details["field"] = "config.apiUrl"
+            raise

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from http import HTTPStatus
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from pydantic import JsonValue
 
 from differently_core.errors import (
     BackendError,
+    Detail,
     DifferentlyError,
     InsufficientCapacity,
     InvalidRequest,
@@ -21,113 +21,88 @@ from differently_core.errors import (
     UnsupportedOperation,
 )
 
-from .transport import Answer, Transport
+from ...execd.refusals import said
+from ...http import STATUSES, BadAnswer, Call, Status
+from ...http.failures import refused, status_row
 
-EXCERPT_CHARACTERS = 300
-RETRY_SECONDS_MAX = 3600
+_NOT_OFFERED: Final = Status(UnsupportedOperation, "This installation of OpenSandbox does not offer that.")
 
-
-@dataclass(frozen=True)
-class Row:
-    """`settled` matters for backend errors only: whether the refused call can have had no effect."""
-
-    error: type[DifferentlyError]
-    settled: bool = True
-
-
-BY_CODE: Mapping[str, Row] = {
+BY_CODE: Final[Mapping[str, Status]] = {
     # Create. The server removes what it could not bring up, but its word for that is only the status.
-    "SANDBOX_IMAGE_PULL_FAILED": Row(SandboxFailed),
-    "POD_READY_TIMEOUT": Row(SandboxFailed, settled=False),
-    "POD_FAILED": Row(SandboxFailed, settled=False),
-    "QUOTA_EXCEEDED": Row(InsufficientCapacity),
-    "POOL_CAPACITY_EXHAUSTED": Row(InsufficientCapacity),
+    "SANDBOX_IMAGE_PULL_FAILED": Status(SandboxFailed, "The image could not be pulled.", settled=True),
+    "POD_READY_TIMEOUT": Status(SandboxFailed, "The sandbox was not ready in time.", settled=False),
+    "POD_FAILED": Status(SandboxFailed, "The sandbox's pod failed.", settled=False),
+    "QUOTA_EXCEEDED": Status(InsufficientCapacity, "The quota of OpenSandbox's namespace is used up.", settled=True),
+    "POOL_CAPACITY_EXHAUSTED": Status(InsufficientCapacity, "The pool of warm pods is empty.", settled=True),
     # The pool's own configuration names something that is not there: no sandbox is to blame.
-    "POOL_NOT_FOUND": Row(ProviderUnavailable),
-    "TEMPLATE_NOT_FOUND": Row(ProviderUnavailable),
-    "UNSUPPORTED_POOL_REF": Row(ProviderUnavailable),
+    "POOL_NOT_FOUND": Status(ProviderUnavailable, "OpenSandbox has no pool of the name in poolRef.", settled=True),
+    "TEMPLATE_NOT_FOUND": Status(ProviderUnavailable, "OpenSandbox has no template as in templateId.", settled=True),
+    "UNSUPPORTED_POOL_REF": Status(ProviderUnavailable, "This runtime of OpenSandbox has no pools.", settled=True),
     # "Not found" that does not say that the sandbox is gone.
-    "POD_IP_NOT_AVAILABLE": Row(ProviderUnavailable),
+    "POD_IP_NOT_AVAILABLE": Status(ProviderUnavailable, "The sandbox has no address at present.", settled=True),
     # What this installation of OpenSandbox cannot do, in the words of several services.
-    "API_NOT_SUPPORTED": Row(UnsupportedOperation),
-    "POOL_NOT_SUPPORTED": Row(UnsupportedOperation),
-    "UNSUPPORTED_RUNTIME": Row(UnsupportedOperation),
-    "NOT_IMPLEMENTED": Row(UnsupportedOperation),
-    "RUNTIME_PREFLIGHT_FAILED": Row(SandboxFailed),
+    "API_NOT_SUPPORTED": _NOT_OFFERED,
+    "POOL_NOT_SUPPORTED": _NOT_OFFERED,
+    "UNSUPPORTED_RUNTIME": _NOT_OFFERED,
+    "NOT_IMPLEMENTED": _NOT_OFFERED,
+    "RUNTIME_PREFLIGHT_FAILED": Status(SandboxFailed, "The sandbox has no pod to be captured from.", settled=True),
 }
 """Keyed by what follows `::`; what precedes it names the runtime and differs between them."""
 
-BY_STATUS: Mapping[int, Row] = {
-    400: Row(InvalidRequest),
-    401: Row(ProviderUnavailable),
-    403: Row(ProviderUnavailable),
-    404: Row(NotFound),
-    405: Row(UnsupportedOperation),
-    409: Row(InvalidState),
-    413: Row(InvalidRequest),
-    415: Row(InvalidRequest),
-    422: Row(InvalidRequest),
-    429: Row(InsufficientCapacity),
-    501: Row(UnsupportedOperation),
+_KEY_REFUSED: Final = Status(ProviderUnavailable, "OpenSandbox refused the API key.", settled=True)
+BY_STATUS: Final[Mapping[int, Status]] = {
+    **STATUSES,
+    400: Status(InvalidRequest, "OpenSandbox refused the request as wrong."),
+    401: _KEY_REFUSED,
+    403: _KEY_REFUSED,
+    404: Status(NotFound, "OpenSandbox does not have it."),
+    405: _NOT_OFFERED,
+    409: Status(InvalidState, "OpenSandbox cannot do this in the present state."),
+    413: Status(InvalidRequest, "OpenSandbox refused the request as too large."),
+    415: Status(InvalidRequest, "OpenSandbox refused the request as wrong."),
+    422: Status(InvalidRequest, "OpenSandbox refused the request as wrong."),
+    501: _NOT_OFFERED,
 }
 
 
-def failure(
-    answer: Answer, doing: str, transport: Transport, now: datetime, secrets: Iterable[str] = ()
-) -> DifferentlyError:
-    """The error for a refused call; `doing` completes "OpenSandbox could not ...". `secrets` were in the request."""
-    code, excerpt = _told(answer)
-    row = BY_CODE.get(code.rpartition("::")[2]) or BY_STATUS.get(answer.status)
-    if row is None:
-        row = Row(ProviderUnavailable, settled=answer.status < 500)
-    if answer.status in (401, 403) and row.error is ProviderUnavailable:
-        excerpt = "the API key was refused"
-    said = transport.redact(excerpt, secrets)[:EXCERPT_CHARACTERS]
-    message = f"OpenSandbox could not {doing}" + (f": {said.rstrip('.')}" if said else "") + f" ({answer.status})."
-    details: dict[str, str | int] = {"status": answer.status}
-    if code and transport.redact(code, secrets) == code and len(code) < 100:
-        details["reason"] = code
-    retry = retry_after(answer, now)
-    if retry is not None:
-        details["retry_after_seconds"] = retry
-    if issubclass(row.error, BackendError):
-        return row.error(message, settled=row.settled, **details)
-    return row.error(message, **details)
+def explain(call: Call, status: int, headers: Mapping[str, str], body: JsonValue) -> DifferentlyError:
+    """The error for a refused call, to the lifecycle server or through it."""
+    told = body if isinstance(body, dict) else {}
+    row = BY_CODE.get(_code(told)) or status_row(status, BY_STATUS)
+    details = {"status": status, **said(call, told), **_rule_broken(told)}
+    if status in {401, 403}:
+        details.pop("provider_message", None)  # it is likely to quote the key
+    if _code(told) == "NOT_FOUND" and call.method == "POST":  # a snapshot to restore, perhaps on another replica
+        details["missing"] = "snapshot"
+    return refused(row, mutates=call.changes, lost=call.lost, **details)
 
 
-def code_of(answer: Answer) -> str:
+@contextmanager
+def begun() -> Iterator[None]:
+    """What fails in here fails after something was changed, so no failure may say that nothing was."""
+    try:
+        yield
+    except BackendError as error:
+        error.settled = False
+        raise
+
+
+def _code(told: Mapping[str, JsonValue]) -> str:
     """The error code without the runtime's name."""
-    return _told(answer)[0].rpartition("::")[2]
+    code = told.get("code")
+    return code.rpartition("::")[2] if isinstance(code, str) else ""
 
 
-def retry_after(answer: Answer, now: datetime) -> int | None:
-    """Whole seconds to wait, from either form of the header; nonsense is no advice."""
-    text = answer.headers.get("retry-after", "").strip()
-    if text.isascii() and text.isdigit():
-        return min(int(text[:9]), RETRY_SECONDS_MAX)
-    try:
-        at = parsedate_to_datetime(text)
-    except (TypeError, ValueError):
-        return None
-    at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    return max(0, min(round((at - now).total_seconds()), RETRY_SECONDS_MAX))
+def _rule_broken(told: Mapping[str, JsonValue]) -> dict[str, Detail]:
+    """Of a validation error the place and the rule; what else it holds is a copy of the request."""
+    match told.get("detail"):
+        case [{"loc": list(place), "msg": str(rule)}, *_]:
+            return {"provider_message": f"{'.'.join(str(part) for part in place)}: {rule}"}
+        case _:
+            return {}
 
 
-def _told(answer: Answer) -> tuple[str, str]:
-    """The error code and a text for people. Of a validation error only the rule is told: it quotes the request."""
-    try:
-        body = json.loads(answer.body)
-    except ValueError:
-        return "", _phrase(answer.status)
-    if not isinstance(body, dict):
-        return "", _phrase(answer.status)
-    detail = body.get("detail")
-    if isinstance(detail, list) and detail and isinstance(detail[0], dict):
-        place = ".".join(str(part) for part in detail[0].get("loc", ()))
-        return "", f"{place}: {detail[0].get('msg', '')}"
-    code, message = body.get("code"), body.get("message")
-    return (code if isinstance(code, str) else ""), (message if isinstance(message, str) else _phrase(answer.status))
-
-
-def _phrase(status: int) -> str:
-    return HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
+def not_a_page(headers: Mapping[str, str]) -> None:
+    """Raise for what is meant for people: a gateway's page says nothing about a sandbox, whatever its status."""
+    if headers.get("content-type", "").partition(";")[0].strip().lower() == "text/html":
+        raise BadAnswer("OpenSandbox answered with a page instead of data; something stands in front of it.")

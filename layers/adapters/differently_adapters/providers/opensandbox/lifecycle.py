@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlencode
 
 from pydantic import JsonValue
 
 from differently_core.contract import Owner
-from differently_core.errors import NotFound
+from differently_core.errors import InvalidRequest, NotFound, ProviderUnavailable
 from differently_core.runtime.clock import Clock
 
+from ...http import Call, Deadlines, Endpoint, Http, parse_endpoint, segment
 from .config import OpenSandboxConfig
-from .errors import code_of, failure
+from .errors import explain, not_a_page
 from .listing import PAGE_SIZE, read_all
-from .transport import Answer, Call, Transport
 from .wire import (
     KEY_INSTALLATION,
     KEY_SANDBOX,
@@ -41,23 +42,28 @@ KEY_HEADER: Final = "OPEN-SANDBOX-API-KEY"
 class Lifecycle:
     """`api_key` may be empty: an OpenSandbox on a private network can run without one."""
 
-    def __init__(self, transport: Transport, config: OpenSandboxConfig, api_key: str, clock: Clock) -> None:
-        self._transport = transport
-        self._base = f"{config.api_url}/v1"
+    def __init__(self, config: OpenSandboxConfig, api_key: str, clock: Clock) -> None:
+        self._server = config.server()
+        self._rules = config.rules()
         self._scheme_of_execd = config.scheme_of_execd
         self._proxied = config.use_server_proxy
-        self._clock = clock
-        self.headers = {KEY_HEADER: api_key} if api_key else {}
+        self._headers = {KEY_HEADER: api_key} if api_key else {}
+        self._http = Http(
+            self._server, clock, headers=self._headers, secrets=[api_key], rules=self._rules, explain=explain,
+            check=not_a_page,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        self._http.close()
 
     # Sandboxes.
 
-    def create(self, body: dict[str, JsonValue], seconds: float, secrets: Iterable[str]) -> str:
+    def create(self, body: dict[str, JsonValue], seconds: float, secrets: Collection[str]) -> str:
         """The new sandbox's id. What the answer says beyond it is not relied on: it is looked at again anyway."""
-        answer = self._send("POST", "/sandboxes", "create the sandbox", json=body, seconds=seconds, secrets=secrets)
-        return read(SandboxRead, answer.body).id
+        return read(SandboxRead, self._told("POST", "/sandboxes", body=body, seconds=seconds, secrets=secrets)).id
 
     def sandbox(self, ref: str) -> SandboxRead:
-        return read(SandboxRead, self._send("GET", _at(ref), "find the sandbox").body)
+        return read(SandboxRead, self._told("GET", _at(ref)))
 
     def owned(self, owner: Owner, seconds: float = CALL_SECONDS) -> list[SandboxRead]:
         """What carries the owner on itself, oldest first: a copy that inherited the labels is younger."""
@@ -71,112 +77,119 @@ class Lifecycle:
 
     def _labelled(self, labels: dict[str, str], seconds: float = CALL_SECONDS) -> list[SandboxRead]:
         def page(number: int) -> SandboxPage:
-            params: dict[str, str | int] = {"metadata": urlencode(labels), "page": number, "pageSize": PAGE_SIZE}
-            answer = self._send("GET", "/sandboxes", "list sandboxes", params=params, seconds=seconds)
-            return read(SandboxPage, answer.body)
+            query = {"metadata": urlencode(labels), "page": str(number), "pageSize": str(PAGE_SIZE)}
+            return read(SandboxPage, self._told("GET", "/sandboxes", query, seconds=seconds))
 
         return read_all(page)
 
     def look(self) -> None:
         """The cheapest call that needs the credential."""
-        params: dict[str, str | int] = {"page": 1, "pageSize": 1}
-        self._send("GET", "/sandboxes", "list sandboxes", params=params, seconds=PROBE_SECONDS)
+        self._told("GET", "/sandboxes", {"page": "1", "pageSize": "1"}, seconds=PROBE_SECONDS)
 
     def delete(self, ref: str) -> None:
         """Missing is success."""
-        self._send("DELETE", _at(ref), "delete the sandbox", missing_is_fine=True)
+        self._remove(_at(ref))
 
     def relabel(self, ref: str, changes: dict[str, str | None]) -> SandboxRead:
-        body: dict[str, JsonValue] = {**changes}
-        return read(SandboxRead, self._send("PATCH", f"{_at(ref)}/metadata", "label the sandbox", json=body).body)
+        return read(SandboxRead, self._told("PATCH", f"{_at(ref)}/metadata", body={**changes}))
 
     def renew(self, ref: str, until: datetime) -> datetime | None:
-        body: JsonValue = {"expiresAt": until.astimezone(UTC).isoformat().replace("+00:00", "Z")}
-        answer = self._send("POST", f"{_at(ref)}/renew-expiration", "renew the sandbox", json=body)
-        return read(RenewalRead, answer.body).expires_at
+        body: dict[str, JsonValue] = {"expiresAt": until.astimezone(UTC).isoformat().replace("+00:00", "Z")}
+        return read(RenewalRead, self._told("POST", f"{_at(ref)}/renew-expiration", body=body)).expires_at
 
     def pause(self, ref: str) -> None:
-        self._send("POST", f"{_at(ref)}/pause", "pause the sandbox")
+        self._http.answer(Call("POST", f"{_at(ref)}/pause", Deadlines(CALL_SECONDS)))
 
     def resume(self, ref: str) -> None:
-        self._send("POST", f"{_at(ref)}/resume", "resume the sandbox")
+        self._http.answer(Call("POST", f"{_at(ref)}/resume", Deadlines(CALL_SECONDS)))
 
     # Endpoints.
 
-    def endpoint(self, ref: str, port: int) -> tuple[str, dict[str, str]]:
-        """Where a port of the sandbox is reached from here, and the headers that it wants. For our own use only."""
-        params: dict[str, str | int] = {"use_server_proxy": "true"} if self._proxied else {}
-        found = self._endpoint(ref, port, params)
+    def reach(self, ref: str, port: int) -> Http:
+        """A port of the sandbox as it is reached from here, with the headers that it wants. For our own use only."""
+        found = self._endpoint(ref, port, {"use_server_proxy": "true"} if self._proxied else {})
         headers = dict(found.headers or {})
         if self._proxied:
             # The server names itself as it sees itself; we keep to the address that the operator gave us.
-            return f"{self._base}{_at(ref)}/proxy/{port}", {**headers, **self.headers}
-        return f"{self._scheme_of_execd}://{found.endpoint.rstrip('/')}", headers
+            path = f"{self._server.path}{_at(ref)}/proxy/{port}"
+            return self._http.at(replace(self._server, path=path), {**headers, **self._headers})
+        return self._http.at(self._direct(found.endpoint), headers)
+
+    def _direct(self, told: str) -> Endpoint:
+        try:
+            return parse_endpoint(f"{self._scheme_of_execd}://{told.rstrip('/')}", self._rules)
+        except InvalidRequest as error:
+            why = error.message.partition(": ")[2]
+        raise ProviderUnavailable(f"OpenSandbox tells an address that this pool may not use: {why}", settled=True)
 
     def signed_endpoint(self, ref: str, port: int, expires: datetime) -> EndpointRead:
-        return self._endpoint(ref, port, {"expires": int(expires.timestamp())})
+        return self._endpoint(ref, port, {"expires": str(int(expires.timestamp()))}, mutates=True)
 
-    def _endpoint(self, ref: str, port: int, params: dict[str, str | int]) -> EndpointRead:
-        answer = self._send("GET", f"{_at(ref)}/endpoints/{port}", "tell where a port is reached", params=params)
-        return read(EndpointRead, answer.body)
+    def _endpoint(self, ref: str, port: int, query: dict[str, str], *, mutates: bool = False) -> EndpointRead:
+        """`mutates`: an address that somebody may have is one, whether or not we heard it."""
+        return read(EndpointRead, self._told("GET", f"{_at(ref)}/endpoints/{port}", query, mutates=mutates))
 
     @property
     def host(self) -> str:
-        return urlsplit(self._base).netloc
+        return self._server.authority
 
     # Snapshots.
 
     def snapshot(self, ref: str, name: str) -> SnapshotRead:
-        answer = self._send("POST", f"{_at(ref)}/snapshots", "take the snapshot", json={"name": name})
-        return read(SnapshotRead, answer.body)
+        return read(SnapshotRead, self._told("POST", f"{_at(ref)}/snapshots", body={"name": name}))
 
     def snapshot_get(self, ref: str) -> SnapshotRead:
-        return read(SnapshotRead, self._send("GET", f"/snapshots/{quote(ref, safe='')}", "find the snapshot").body)
+        return read(SnapshotRead, self._told("GET", f"/snapshots/{segment(ref)}"))
 
     def snapshots_named(self, sandbox: str, name: str) -> list[SnapshotRead]:
         """Newest first, on one page: a name of ours is used once, so more would be a fault of its own."""
-        params: dict[str, str | int] = {"sandboxId": sandbox, "name": name, "page": 1, "pageSize": PAGE_SIZE}
-        page = read(SnapshotPage, self._send("GET", "/snapshots", "list snapshots", params=params).body)
+        query = {"sandboxId": sandbox, "name": name, "page": "1", "pageSize": str(PAGE_SIZE)}
+        page = read(SnapshotPage, self._told("GET", "/snapshots", query))
         return [seen for seen in page.items if (seen.sandbox_id, seen.name) == (sandbox, name)]
 
     def snapshot_delete(self, ref: str) -> None:
-        self._send("DELETE", f"/snapshots/{quote(ref, safe='')}", "delete the snapshot", missing_is_fine=True)
+        self._remove(f"/snapshots/{segment(ref)}")
 
     # The installation.
 
     def pool(self, name: str) -> PoolRead:
-        return read(PoolRead, self._send("GET", f"/pools/{quote(name, safe='')}", "find the pool").body)
+        return read(PoolRead, self._told("GET", f"/pools/{segment(name)}"))
 
     def pools(self) -> list[PoolRead]:
-        return read(PoolList, self._send("GET", "/pools", "list pools").body).items
+        return read(PoolList, self._told("GET", "/pools")).items
 
     def templates(self) -> list[TemplateRead]:
-        params: dict[str, str | int] = {"page": 1, "pageSize": PAGE_SIZE}
-        return read(TemplatePage, self._send("GET", "/templates", "list templates", params=params).body).items
+        return read(TemplatePage, self._told("GET", "/templates", {"page": "1", "pageSize": str(PAGE_SIZE)})).items
 
-    def _send(
+    # Calls.
+
+    def _told(
         self,
         method: str,
         path: str,
-        doing: str,
+        query: Mapping[str, str] | None = None,
         *,
-        params: dict[str, str | int] | None = None,
-        json: JsonValue = None,
+        body: dict[str, JsonValue] | None = None,
         seconds: float = CALL_SECONDS,
-        secrets: Iterable[str] = (),
-        missing_is_fine: bool = False,
-    ) -> Answer:
-        call = Call(method, self._base + path, seconds, headers=self.headers, params=params or {}, json=json)
-        answer = self._transport.send(call)
-        if 200 <= answer.status < 300:
-            return answer
-        error = failure(answer, doing, self._transport, self._clock.now(), secrets)
-        if missing_is_fine and isinstance(error, NotFound):
-            return answer
-        if code_of(answer) == "NOT_FOUND" and method == "POST":  # a snapshot to restore, perhaps on another replica
-            error.details["missing"] = "snapshot"
-        raise error
+        secrets: Collection[str] = (),
+        mutates: bool | None = None,
+    ) -> JsonValue:
+        call = Call(
+            method, path, Deadlines(seconds), query=query or {}, body=body, secrets=secrets, mutates=mutates,
+            error_inside=_nothing,
+        )  # fmt: skip
+        return self._http.json(call)
+
+    def _remove(self, path: str) -> None:
+        try:
+            self._http.answer(Call("DELETE", path, Deadlines(CALL_SECONDS)))
+        except NotFound:
+            return
+
+
+def _nothing(body: JsonValue) -> None:
+    """OpenSandbox tells errors by the status alone."""
 
 
 def _at(ref: str) -> str:
-    return f"/sandboxes/{quote(ref, safe='')}"
+    return f"/sandboxes/{segment(ref)}"

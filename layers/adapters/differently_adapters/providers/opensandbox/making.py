@@ -19,6 +19,7 @@ from differently_core.runtime.clock import Clock
 
 from . import creating, snapshots
 from .config import OpenSandboxConfig
+from .errors import begun
 from .lifecycle import CALL_SECONDS, Lifecycle
 from .states import instance, phase
 from .wire import SandboxRead
@@ -47,7 +48,8 @@ class Maker:
         if found is None and request.from_snapshot is not None:
             snapshots.check(self._api.snapshot_get(request.from_snapshot), request.owner.installation)
         ref = found.id if found is not None else self._make(request, ends)
-        return self._ready(request, ref, ends)
+        with begun():
+            return self._ready(request, ref, ends)
 
     def _living(self, found: Sequence[SandboxRead]) -> SandboxRead | None:
         """The oldest that is not on its way out; a create is repeated only when there is none at all."""

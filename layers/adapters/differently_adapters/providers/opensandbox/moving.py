@@ -11,6 +11,7 @@ from differently_core.runtime.clock import Clock
 
 from .config import Runtime
 from .creating import Waits
+from .errors import begun
 from .lifecycle import Lifecycle
 from .states import instance, not_ready, phase
 from .wire import SandboxRead
@@ -51,7 +52,8 @@ class Mover:
         unmoved_until = self._clock.monotonic() + UNMOVED_SECONDS
         waits = Waits(self._clock, ends)
         while True:
-            seen = self._find(target)
+            with begun():
+                seen = self._find(target)
             now = self._clock.monotonic()
             if phase(seen) == "pausing":
                 moved = True
@@ -74,7 +76,8 @@ class Mover:
                 if isinstance(error, BackendError) and error.settled:
                     raise
         while True:
-            seen = self._find(target)
+            with begun():
+                seen = self._find(target)
             made = instance(seen, self._runtime)
             if made.state is InstanceState.ERROR:
                 raise SandboxFailed(f"The sandbox did not come back: {made.message}.", settled=True)

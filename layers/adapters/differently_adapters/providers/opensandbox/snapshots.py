@@ -9,6 +9,7 @@ from differently_core.errors import BackendError, InvalidState, NotFound
 from differently_core.runtime.clock import Clock
 
 from .creating import Waits
+from .errors import begun
 from .lifecycle import Lifecycle
 from .wire import SandboxRead, SnapshotRead
 
@@ -49,8 +50,9 @@ def take(
     waits = Waits(clock, clock.monotonic() + deadline)
     name = name_of(owner, request)
     seen = _first(api, source, name) or _begin(api, source, name)
-    while seen.status.state.lower() == "creating" and waits.again():
-        seen = api.snapshot_get(seen.id)
+    with begun():
+        while seen.status.state.lower() == "creating" and waits.again():
+            seen = api.snapshot_get(seen.id)
     return observed(seen, owner)
 
 

@@ -1,4 +1,4 @@
-"""Their JSON: what OpenSandbox's lifecycle server and execd answer, as far as we read it."""
+"""Their JSON: what OpenSandbox's lifecycle server answers, as far as we read it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
 
 from differently_core.contract import Owner
 from differently_core.errors import ProviderUnavailable
@@ -110,22 +110,10 @@ class TemplatePage(Read):
     items: list[TemplateRead]
 
 
-class FileRead(BaseModel):
-    """execd's own: snake case, and a mode whose decimal digits are the octal ones."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    path: str
-    type: str = "file"
-    size: int
-    mode: int = 0
-    modified_at: datetime | None = None
-
-
-def read(shape: type[T], body: bytes) -> T:
+def read(shape: type[T], body: JsonValue) -> T:
     """An answer as `shape`; another one is the backend's fault, and whether the call had an effect is unknown."""
     try:
-        return TypeAdapter(shape).validate_json(body)
+        return TypeAdapter(shape).validate_python(body)
     except ValidationError:  # its text quotes the answer, which may hold secrets
         pass
     raise ProviderUnavailable("The backend answered something that is not of its API.")

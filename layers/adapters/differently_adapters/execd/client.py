@@ -1,32 +1,30 @@
 """execd, the agent in every sandbox: commands that are waited for or followed.
 
-Nothing here knows of the lifecycle server: an address and the headers that it wants are enough. A command's time is
-told to execd, which then ends it even when nobody listens any more, and is kept here as well.
+Nothing here knows how the sandbox was made: an `Http` at its execd, with the headers that it wants, is enough. A
+command's time is told to execd, which then ends it even when nobody listens any more, and is kept here as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from math import inf
 from typing import Final
 
-import httpx
 from pydantic import JsonValue
 
 from differently_core.contract import CommandResult, ExecEvent, Exit, Output, Quiet
-from differently_core.errors import DifferentlyError, ExecUnconfirmed, NotFound, ProviderUnavailable
+from differently_core.errors import BackendError, DifferentlyError, ExecUnconfirmed, NotFound, ProviderUnavailable
 from differently_core.model.exec import EXIT_TIMEOUT, ExecRequest, Stream
 from differently_core.runtime.clock import Clock
 from differently_core.runtime.ids import SystemIds
 
-from ...output import Kept
-from .config import LineEndings
-from .errors import failure
+from ..http import Answer, Call, Deadlines, Http
+from ..output import Kept
 from .scripts import PLACE_LINE, STREAMS, Line, Place, Told, command_line, place_told, understand
 from .stream import Event, EventPump, Silence
-from .transport import Answer, Call, Transport
 from .upload import multipart
 from .wire import FileRead, read
 
@@ -39,7 +37,11 @@ KILL_SECONDS_MAX: Final = 10.0
 EDGE_SECONDS: Final = 0.1
 """execd's own timer may be so much ahead of ours: a line killed that near the end of its time was killed by it."""
 PROBE_SECONDS: Final = 15
+BYTES: Final = "application/octet-stream"
 READ_BYTES_MAX: Final = 16 * 1024 * 1024
+STREAM_BYTES_MAX: Final = 16 * 1024**3
+SLOW_SECONDS: Final = 60.0
+"""How much longer than the command its events may be read, by somebody who reads slowly."""
 SIGNALS: Final[Mapping[str, int]] = {
     "hangup": 1, "interrupt": 2, "quit": 3, "illegal instruction": 4, "aborted": 6, "killed": 9,
     "segmentation fault": 11, "broken pipe": 13, "terminated": 15,
@@ -47,10 +49,16 @@ SIGNALS: Final[Mapping[str, int]] = {
 """As Go spells them in `signal: killed`."""
 
 
-@dataclass(frozen=True)
-class Address:
-    url: str = field(repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+class LineEndings(StrEnum):
+    """execd sends output line by line and drops what ended a line; this says what is done about it."""
+
+    EXACT = "exact"
+    """Output goes through files in the sandbox and arrives byte for byte."""
+    RESTORED = "restored"
+    """Every line gets a newline again. Cheaper; a last line without one gains one, and bytes that are no text are
+    lost."""
+    KEPT = "kept"
+    """For an execd that keeps line ends: output is taken as it comes."""
 
 
 @dataclass(frozen=True)
@@ -73,16 +81,16 @@ class _End:
 
 
 class Execd:
+    """`http` leads to execd and gives the headers that it wants."""
+
     def __init__(
         self,
-        transport: Transport,
-        address: Address,
+        http: Http,
         clock: Clock,
         place: Place | None = None,
         line_endings: LineEndings = LineEndings.EXACT,
     ) -> None:
-        self._transport = transport
-        self._address = address
+        self._http = http
         self._clock = clock
         self._ids = SystemIds(clock)
         self._place = place
@@ -91,7 +99,7 @@ class Execd:
     # Readiness.
 
     def ping(self, seconds: float = 5.0) -> None:
-        self.send("GET", "/ping", "answer a ping", seconds=seconds)
+        self.send("GET", "/ping", seconds=seconds)
 
     def place(self) -> Place:
         """Learn where commands start; that it can be told also proves that commands run, which a ping does not."""
@@ -209,6 +217,8 @@ class Execd:
             return {stream: self.info(f"{line.directory}/{stream}").size for stream in STREAMS}
         except NotFound:
             return {}
+        except BackendError:  # it would say that nothing was done, and the command was
+            raise ExecUnconfirmed("The command ended and how much it wrote could not be read.") from None
 
     def _fetch_ends(self, line: Line, stream: Stream, size: int, kept: Kept, bytes_max: int) -> int:
         """Put the first and the last half of `bytes_max` into `kept`; says how much lies between."""
@@ -225,21 +235,26 @@ class Execd:
     def _ranges(self, line: Line, stream: Stream, start: int, end: int) -> Iterator[bytes]:
         while start < end:
             stop = min(end, start + READ_BYTES_MAX // 4)
-            answer = self.send(
-                "GET", "/files/download", "read the command's output", params={"path": f"{line.directory}/{stream}"},
-                headers={"Range": f"bytes={start}-{stop - 1}"}, bytes_max=READ_BYTES_MAX,
-            )  # fmt: skip
+            yield self._range(f"{line.directory}/{stream}", start, stop)
+            start = stop
+
+    def _range(self, path: str, start: int, stop: int) -> bytes:
+        data = b""
+        try:
+            wanted = {"range": f"bytes={start}-{stop - 1}"}
+            answer = self.send("GET", "/files/download", {"path": path}, headers=wanted, accept=BYTES)
             # A server that ignores ranges answers with the whole file and 200.
             data = answer.body if answer.status == 206 else answer.body[start:stop]
-            if len(data) != stop - start:
-                raise ExecUnconfirmed("The command ended and its output could not be read whole.")
-            yield data
-            start = stop
+        except DifferentlyError:  # whatever kept us from it, the command is not to be thought unstarted
+            pass
+        if len(data) != stop - start:
+            raise ExecUnconfirmed("The command ended and its output could not be read whole.")
+        return data
 
     def _remove(self, line: Line) -> None:
         """Best effort: the command is over and its result known."""
         try:
-            self.send("DELETE", "/directories", "remove a directory", params={"path": line.directory})
+            self.send("DELETE", "/directories", {"path": line.directory})
         except DifferentlyError:
             return
 
@@ -255,12 +270,11 @@ class Execd:
         """Start a line and give its events; ends in exactly one `_End`, or raises."""
         body: dict[str, JsonValue] = {"command": text, "timeout": seconds * 1000, "envs": dict(env)}
         call = Call(
-            "POST", f"{self._address.url}/command", CALL_SECONDS, IDLE_SECONDS, json=body,
-            headers={**self._address.headers, "Accept": "text/event-stream"},
+            "POST", "/command", Deadlines(seconds + KILL_SECONDS_MAX + SLOW_SECONDS, read=IDLE_SECONDS), body=body,
+            lost=ExecUnconfirmed, answer_bytes_max=STREAM_BYTES_MAX, accept="text/event-stream",
+            secrets=tuple(env.values()),
         )  # fmt: skip
-        pump = EventPump(
-            lambda: self._transport.open(call), lambda response: self._judge(response, tuple(env.values()))
-        )
+        pump = EventPump(lambda: self._http.stream(call))
         running = _Running(self, pump, self._clock, seconds)
         try:
             while True:
@@ -272,15 +286,10 @@ class Execd:
         finally:
             pump.leave()
 
-    def _judge(self, response: httpx.Response, secrets: tuple[str, ...]) -> None:
-        if response.status_code != 200:
-            answer = Answer(response.status_code, response.read(), response.headers)
-            raise self.refusal(answer, "run the command", secrets)
-
     def interrupt(self, command: str) -> None:
         """Best effort: execd ends it at its timeout by itself, and then no longer knows it."""
         try:
-            self.send("DELETE", "/command", "interrupt the command", params={"id": command}, seconds=5.0)
+            self.send("DELETE", "/command", {"id": command}, seconds=5.0)
         except DifferentlyError:
             return
 
@@ -288,8 +297,7 @@ class Execd:
 
     def info(self, path: str) -> FileRead:
         """Of a file, a directory or a link itself. Raises `NotFound`."""
-        answer = self.send("GET", "/files/info", "find the file", params={"path": path})
-        found = read(dict[str, FileRead], answer.body)
+        found = read(dict[str, FileRead], self.told("/files/info", {"path": path}))
         if len(found) != 1:
             raise ProviderUnavailable("execd told about another file than the one asked for.")
         return next(iter(found.values()))
@@ -297,8 +305,7 @@ class Execd:
     def upload(self, files: Mapping[str, bytes], mode: int = 600) -> None:
         """Small files of ours, in one call."""
         content_type, body = multipart([(path, mode, [data]) for path, data in files.items()], self.tag())
-        headers = {"Content-Type": content_type}
-        self.send("POST", "/files/upload", "store the command's input", headers=headers, content=body)
+        self.send("POST", "/files/upload", headers={"content-type": content_type}, content=body)
         if any(self.arrived(path) != len(data) for path, data in files.items()):
             raise ProviderUnavailable("The command's input arrived cut off; it was not started.", settled=True)
 
@@ -309,40 +316,30 @@ class Execd:
         except NotFound:
             return -1
 
+    def told(self, path: str, query: Mapping[str, str]) -> JsonValue:
+        """What a route tells, as JSON."""
+        return self._http.json(Call("GET", path, Deadlines(CALL_SECONDS), query=query, answer_bytes_max=READ_BYTES_MAX))
+
     def send(
         self,
         method: str,
         path: str,
-        doing: str,
+        query: Mapping[str, str] | None = None,
         *,
-        params: Mapping[str, str | int] | None = None,
         headers: Mapping[str, str] | None = None,
-        json: JsonValue = None,
-        content: Iterator[bytes] | None = None,
+        content: Iterable[bytes] | None = None,
         seconds: float = CALL_SECONDS,
-        bytes_max: int = READ_BYTES_MAX,
+        accept: str = "*/*",
     ) -> Answer:
         call = Call(
-            method, self._address.url + path, seconds, params=params or {}, json=json, content=content,
-            headers={**self._address.headers, **(headers or {})},
+            method, path, Deadlines(seconds), query=query or {}, headers=headers or {}, content=content,
+            answer_bytes_max=READ_BYTES_MAX, accept=accept,
         )  # fmt: skip
-        answer = self._transport.send(call, bytes_max=bytes_max)
-        if not 200 <= answer.status < 300:
-            raise self.refusal(answer, doing)
-        return answer
-
-    def open(self, method: str, path: str, params: Mapping[str, str | int], idle_seconds: float) -> Call:
-        """A call whose answer is read as it comes."""
-        headers = {**self._address.headers, "Accept-Encoding": "identity"}
-        return Call(method, self._address.url + path, CALL_SECONDS, idle_seconds, headers=headers, params=params)
-
-    def refusal(self, answer: Answer, doing: str, secrets: tuple[str, ...] = ()) -> DifferentlyError:
-        mine = tuple(self._address.headers.values())
-        return failure(answer, f"{doing} in the sandbox", self._transport, self._clock.now(), (*secrets, *mine))
+        return self._http.answer(call)
 
     @property
-    def transport(self) -> Transport:
-        return self._transport
+    def http(self) -> Http:
+        return self._http
 
     def now(self) -> datetime:
         return self._clock.now()

@@ -18,7 +18,7 @@ from typing import Final
 from differently_core.errors import ExecUnconfirmed, InvalidRequest, ProviderUnavailable
 from differently_core.model.exec import ExecRequest, Stream
 
-from ...jobs import SHELL_OWNED
+from ..jobs import SHELL_OWNED
 
 INLINE_BYTES: Final = 65_536
 """Of each stream, told in the same answer; more is downloaded."""

@@ -8,8 +8,6 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Final
 
-import httpx
-
 from differently_core.contract import FileContent
 from differently_core.errors import (
     DifferentlyError,
@@ -20,15 +18,14 @@ from differently_core.errors import (
 )
 from differently_core.model.exec import FILE_BYTES_MAX, FileInfo
 
+from ..http import Call, Deadlines, Streamed
 from . import scripts
-from .execd import Execd
-from .transport import Answer
+from .client import BYTES, Execd
 from .upload import multipart
 from .wire import FileRead, read
 
-CHUNK_BYTES: Final = 262_144
 IDLE_SECONDS: Final = 30.0
-UPLOAD_SECONDS: Final = 300.0
+TRANSFER_SECONDS: Final = 300.0
 COMMAND_SECONDS: Final = 60
 NAME_BYTES_MAX: Final = 255
 PATH_BYTES_MAX: Final = 4_096
@@ -63,10 +60,8 @@ class Files:
         counted = _Counted(data)
         try:
             content_type, body = multipart([(f"{staging}/file", 600, counted)], tag)
-            self._execd.send(
-                "POST", "/files/upload", "store the file", headers={"Content-Type": content_type}, content=body,
-                seconds=UPLOAD_SECONDS,
-            )  # fmt: skip
+            headers = {"content-type": content_type}
+            self._execd.send("POST", "/files/upload", headers=headers, content=body, seconds=TRANSFER_SECONDS)
             if self._execd.arrived(f"{staging}/file") != counted.size:
                 raise ProviderUnavailable("The file arrived cut off; the old one is untouched.", settled=True)
             told = self._command(scripts.store(f"{staging}/file", target, staging, tag))
@@ -81,12 +76,12 @@ class Files:
             entries = _entries(self._command(scripts.list_by_command(target)), path)
             return [_named(entry, path) for entry in sorted(entries, key=lambda entry: entry.name)]
         try:
-            answer = self._execd.send("GET", "/directories/list", "list", params={"path": target, "depth": 1})
+            told = self._execd.told("/directories/list", {"path": target, "depth": "1"})
         except NotFound:
             raise _missing(path) from None
         except InvalidRequest:
             raise InvalidRequest("The path is not a directory.", field="path") from None
-        found = read(list[FileRead], answer.body)
+        found = read(list[FileRead], told)
         return [_named(_shown(entry), path) for entry in sorted(found, key=lambda entry: entry.path)]
 
     def stat(self, path: str) -> FileInfo:
@@ -123,21 +118,22 @@ class Files:
             raise _missing(path) from None
 
     def _download(self, target: str, path: str, done: _Done) -> FileContent:
-        call = self._execd.open("GET", "/files/download", {"path": target}, IDLE_SECONDS)
+        deadlines = Deadlines(TRANSFER_SECONDS, read=IDLE_SECONDS)
+        call = Call(
+            "GET", "/files/download", deadlines, query={"path": target}, accept=BYTES, answer_bytes_max=FILE_BYTES_MAX
+        )
         with ExitStack() as stack:
             stack.callback(done)
-            response = stack.enter_context(self._execd.transport.open(call))
-            size = self._judged(response, path)
-            return FileContent(size, _Chunks(response, size, stack.pop_all()))
+            try:
+                answer = stack.enter_context(self._execd.http.stream(call))
+            except NotFound:
+                raise _missing(path) from None
+            size = self._size(answer)
+            return FileContent(size, _Chunks(answer, size, stack.pop_all()))
 
-    def _judged(self, response: httpx.Response, path: str) -> int:
+    def _size(self, answer: Streamed) -> int:
         """How long the file is, told before a byte of it is read."""
-        if response.status_code == 404:
-            raise _missing(path)
-        if response.status_code != 200:
-            answer = Answer(response.status_code, response.read(), response.headers)
-            raise self._execd.refusal(answer, "read the file")
-        length = response.headers.get("content-length", "")
+        length = answer.headers.get("content-length", "")
         if not length.isdigit():
             raise ProviderUnavailable("execd did not tell how long the file is.", settled=True)
         if int(length) > FILE_BYTES_MAX:
@@ -152,7 +148,7 @@ class Files:
     def _remove(self, staging: str) -> None:
         """Best effort: what stays is in a temporary directory of the sandbox."""
         try:
-            self._execd.send("DELETE", "/directories", "remove a directory", params={"path": staging})
+            self._execd.send("DELETE", "/directories", {"path": staging})
         except DifferentlyError:
             return
 
@@ -175,17 +171,17 @@ class _Counted:
 class _Chunks(Iterator[bytes]):
     """The file's bytes; a connection that ends early raises, and one that nobody reads on is given back."""
 
-    def __init__(self, response: httpx.Response, size: int, held: ExitStack) -> None:
-        self._chunks = response.iter_raw(CHUNK_BYTES)
+    def __init__(self, answer: Streamed, size: int, held: ExitStack) -> None:
+        self._chunks = answer.chunks()
         self._left = size
         self._held = held
 
     def __next__(self) -> bytes:
-        chunk = b""
         try:
             chunk = next(self._chunks, b"")
-        except httpx.HTTPError:
+        except BaseException:
             self.close()
+            raise
         self._left -= len(chunk)
         if chunk and self._left >= 0:
             return chunk

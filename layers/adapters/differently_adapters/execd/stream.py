@@ -15,9 +15,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
-import httpx
+from differently_core.errors import DifferentlyError, ExecUnconfirmed
 
-from differently_core.errors import DifferentlyError, ExecUnconfirmed, ProviderUnavailable
+from ..http import Streamed
 
 LINE_BYTES_MAX: Final = 64 * 1024 * 1024
 EVENTS_HELD_MAX: Final = 64
@@ -38,18 +38,18 @@ class Silence(Exception):
     """Nothing came for the asked time."""
 
 
-Judge = Callable[[httpx.Response], None]
-"""Raises when an answer is not the beginning of a stream."""
-Open = Callable[[], AbstractContextManager[httpx.Response]]
+Open = Callable[[], AbstractContextManager[Streamed]]
 
 
 class EventPump:
     """`next` gives events in their order; the end of the stream is always an event or an exception."""
 
-    def __init__(self, open_stream: Open, judge: Judge) -> None:
+    def __init__(self, open_stream: Open) -> None:
         self._held: queue.Queue[Event | DifferentlyError] = queue.Queue(EVENTS_HELD_MAX)
         self._left = threading.Event()
-        threading.Thread(target=self._run, args=(open_stream, judge), name="execd-events", daemon=True).start()
+        self._lock = threading.Lock()
+        self._read: Streamed | None = None
+        threading.Thread(target=self._run, args=(open_stream,), name="execd-events", daemon=True).start()
 
     def next(self, seconds: float) -> Event:
         """Raises `Silence` when nothing comes, `ExecUnconfirmed` when nothing will."""
@@ -64,26 +64,38 @@ class EventPump:
     def leave(self) -> None:
         """The reader goes away; the command does not."""
         self._left.set()
+        with self._lock:
+            if self._read is not None:
+                self._read.interrupt()
 
-    def _run(self, open_stream: Open, judge: Judge) -> None:
-        began = False
+    def _run(self, open_stream: Open) -> None:
         try:
-            with open_stream() as response:
-                judge(response)
-                for event in events(response.iter_bytes()):
-                    began = True
-                    self._offer(event)
-                    if self._left.is_set() or event.kind in TERMINAL:
+            with open_stream() as streamed:
+                self._reads(streamed)
+                try:
+                    if self._pump(streamed):
                         return
-        except ProviderUnavailable as error:
-            lost = began or not error.settled
-            self._offer(ExecUnconfirmed(f"The command's end was not seen. {error.message}") if lost else error)
+                finally:
+                    self._reads(None)
         except DifferentlyError as error:
             self._offer(error)
         except Exception as error:  # a bug of ours must not look like a command that goes on for ever
             self._offer(ExecUnconfirmed(f"The command's events could not be read ({type(error).__name__})."))
         else:
             self._offer(ExecUnconfirmed("The connection ended before the command's end was seen."))
+
+    def _pump(self, streamed: Streamed) -> bool:
+        """True when the command's end was read, or nobody listens any more."""
+        for event in events(streamed.chunks()):
+            self._offer(event)
+            if self._left.is_set() or event.kind in TERMINAL:
+                return True
+        return self._left.is_set()
+
+    def _reads(self, streamed: Streamed | None) -> None:
+        """Note what could be woken. After its end a connection may be another call's already."""
+        with self._lock:
+            self._read = streamed
 
     def _offer(self, event: Event | DifferentlyError) -> None:
         while not self._left.is_set():
