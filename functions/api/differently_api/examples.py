@@ -15,7 +15,7 @@ from .routes.keys import CreateKey, NewKeyView, RotatedKeyView, RotateKey
 from .routes.policies import PutPolicy
 from .routes.pools import CreatePool, ReconcileRequest
 from .routes.secrets import PutSecret, SecretView
-from .routes.tenancy import CreateOrg, CreateProject, Quota
+from .routes.tenancy import CreateOrg, CreateProject, Quota, Suspend
 
 SANDBOX = "sbx_01JBM2ZQ5KD3V9T7C8R1X4W6YA"
 ORG = "org_01JBM2Y0G4S8N6P2Q7T3V5X9ZB"
@@ -58,6 +58,7 @@ EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
     },
     CreateOrg: {"name": "Research", "weight": 1, "quota": {"maxConcurrent": 200}},
     CreateProject: {"name": "Agents"},
+    Suspend: {"reason": "the invoice of October is open"},
     Quota: {"maxConcurrent": 50, "maxCPU": 100, "maxMemoryMiB": 204800, "maxTTLSeconds": 86400},
     CreateKey: {"name": "agents in staging", "scope": "tenant", "projectId": PROJECT},
     NewKeyView: {

@@ -6,6 +6,7 @@
     │   └── MethodNotAllowed      the path exists, without this method
     ├── Unauthenticated           no key, or a key that is not valid
     ├── Forbidden                 a valid key without the scope
+    │   └── Suspended             the organization or project takes nothing new
     ├── NotFound                  absent, or another tenant's
     ├── InvalidState              right object, wrong moment
     │   └── IdempotencyConflict   a key used again for another request
@@ -71,6 +72,7 @@ REACTIONS: Mapping[str, Reaction] = {
     "method_not_allowed": _reaction(405, "no", "method_not_allowed", "This path does not have that method."),
     "unauthenticated": _reaction(401, "no", "unauthenticated", "The API key is missing or not valid."),
     "forbidden": _reaction(403, "no", "forbidden", "The API key is valid but lacks the scope."),
+    "suspended": _reaction(403, "no", "suspended", "Nothing new may start in this organization or project."),
     "not_found": _reaction(404, "no", "not_found", "It does not exist, or is not yours."),
     "invalid_state": _reaction(409, "after_read", "invalid_state", "Not possible in the sandbox's current state."),
     "idempotency_conflict": _reaction(
@@ -134,6 +136,10 @@ class Unauthenticated(DifferentlyError):
 
 class Forbidden(DifferentlyError):
     code = "forbidden"
+
+
+class Suspended(Forbidden):
+    code = "suspended"
 
 
 class NotFound(DifferentlyError):

@@ -45,7 +45,8 @@ REAL = {
 }  # fmt: skip
 DESTRUCTIVE = {
     ("DELETE", "/v1/sandboxes/{id}"), ("DELETE", "/v1/api-keys/{key}"), ("POST", "/v1/api-keys/{key}/rotate"),
-    ("DELETE", "/v1/admin/pools/{name}"),
+    ("DELETE", "/v1/admin/pools/{name}"), ("POST", "/v1/orgs/{org}/suspend"),
+    ("POST", "/v1/projects/{project}/suspend"),
 }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from differently_core.errors import (
     NotFound,
     QueueFull,
     QuotaExceeded,
+    Suspended,
     UnsupportedCapability,
 )
 from differently_core.model.record import Wire
@@ -140,7 +141,7 @@ ROUTES = (
         Method.POST, "/v1/sandboxes", Group.CONTROL, Access.TENANT, create_sandbox,
         "Create a sandbox", CreateSandbox, NoQuery, SandboxView, 202, also=(200,),
         errors=(
-            NotFound, LimitExceeded, NoEligiblePool, UnsupportedCapability, QuotaExceeded, QueueFull,
+            NotFound, Suspended, LimitExceeded, NoEligiblePool, UnsupportedCapability, QuotaExceeded, QueueFull,
             InsufficientCapacity, IdempotencyConflict,
         ),
         request_headers={

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, StringConstraints
 
-from differently_core.errors import NotFound
+from differently_core.errors import InvalidState, NotFound
 from differently_core.model.quota import Counter, Limits
 from differently_core.model.record import Wire
 from differently_core.model.resources import UNLIMITED, Size
-from differently_core.model.tenancy import Org, OrgEntry, Project
-from differently_core.operations import tenants
+from differently_core.model.tenancy import Org, Project, StateReason, TenantState
+from differently_core.operations import standing, tenants
 from differently_core.operations.core import Caller
 from differently_core.runtime.ids import OrgId, ProjectId, is_id
 
@@ -111,29 +111,36 @@ class CreateOrg(Wire):
     quota: Quota = Quota()
 
 
+class StateReasonView(Wire):
+    """Why it is in its state, who put it there (a key's id), and when."""
+
+    detail: str
+    by: str
+    at: datetime
+
+    @classmethod
+    def of(cls, reason: StateReason | None) -> Self | None:
+        return cls(detail=reason.detail, by=reason.by, at=reason.at) if reason is not None else None
+
+
 class OrgView(Wire):
     id: str
     name: str
     weight: int
+    state: TenantState
+    state_reason: StateReasonView | None = None
     created_at: datetime
 
     @classmethod
     def of(cls, org: Org) -> Self:
-        return cls(id=org.id, name=org.name, weight=org.weight, created_at=org.created_at)
-
-
-class OrgLine(Wire):
-    id: str
-    name: str
-    created_at: datetime
-
-    @classmethod
-    def of(cls, entry: OrgEntry) -> Self:
-        return cls(id=entry.id, name=entry.name, created_at=entry.created_at)
+        return cls(
+            id=org.id, name=org.name, weight=org.weight, state=org.state, state_reason=StateReasonView.of(org.reason),
+            created_at=org.created_at,
+        )  # fmt: skip
 
 
 class OrgPage(Wire):
-    items: list[OrgLine]
+    items: list[OrgView]
     next_cursor: str | None = None
 
 
@@ -146,16 +153,26 @@ class ProjectView(Wire):
     id: str
     org: str
     name: str
+    state: TenantState
+    state_reason: StateReasonView | None = None
     created_at: datetime
 
     @classmethod
     def of(cls, project: Project) -> Self:
-        return cls(id=project.id, org=project.org, name=project.name, created_at=project.created_at)
+        return cls(
+            id=project.id, org=project.org, name=project.name, state=project.state,
+            state_reason=StateReasonView.of(project.reason), created_at=project.created_at,
+        )  # fmt: skip
 
 
 class ProjectPage(Wire):
     items: list[ProjectView]
     next_cursor: str | None = None
+
+
+class Suspend(Wire):
+    reason: Annotated[str, StringConstraints(max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
+    """Told to whoever is refused."""
 
 
 def create_org(call: Call[CreateOrg, NoQuery]) -> OrgView:
@@ -165,12 +182,25 @@ def create_org(call: Call[CreateOrg, NoQuery]) -> OrgView:
 
 def list_orgs(call: Call[NoBody, PageQuery]) -> OrgPage:
     after = call.query.after(call.core, "orgs")
-    entries, position = tenants.list_orgs(call.core, after, call.query.limit)
-    return OrgPage(items=[OrgLine.of(entry) for entry in entries], next_cursor=next_cursor(call.core, position, "orgs"))
+    found, position = tenants.list_orgs(call.core, after, call.query.limit)
+    return OrgPage(items=[OrgView.of(org) for org in found], next_cursor=next_cursor(call.core, position, "orgs"))
 
 
 def get_org(call: Call[NoBody, NoQuery]) -> OrgView:
-    return OrgView.of(call.core.catalog.org(_org(call.params["org"])))
+    return _org_view(standing.read(call.core, _org(call.params["org"]), None))
+
+
+def suspend_org(call: Call[Suspend, NoQuery]) -> OrgView:
+    return _org_view(standing.suspend(call.core, call.caller, _org(call.params["org"]), None, call.body.reason))
+
+
+def unsuspend_org(call: Call[NoBody, NoQuery]) -> OrgView:
+    return _org_view(standing.unsuspend(call.core, call.caller, _org(call.params["org"]), None))
+
+
+def _org_view(owner: standing.Owner) -> OrgView:
+    assert isinstance(owner, Org)
+    return OrgView.of(owner)
 
 
 def create_project(call: Call[CreateProject, NoQuery]) -> ProjectView:
@@ -186,6 +216,25 @@ def list_projects(call: Call[NoBody, PageQuery]) -> ProjectPage:
         items=[ProjectView.of(project) for project in projects],
         next_cursor=next_cursor(call.core, position, "projects", org),
     )
+
+
+def get_project(call: Call[NoBody, NoQuery]) -> ProjectView:
+    return _project_view(standing.read(call.core, *_project(call.caller, call)))
+
+
+def suspend_project(call: Call[Suspend, NoQuery]) -> ProjectView:
+    return _project_view(
+        standing.suspend(call.core, call.caller, *_project(call.caller, call), call.body.reason)
+    )  # fmt: skip
+
+
+def unsuspend_project(call: Call[NoBody, NoQuery]) -> ProjectView:
+    return _project_view(standing.unsuspend(call.core, call.caller, *_project(call.caller, call)))
+
+
+def _project_view(owner: standing.Owner) -> ProjectView:
+    assert isinstance(owner, Project)
+    return ProjectView.of(owner)
 
 
 def get_org_quota(call: Call[NoBody, NoQuery]) -> Answer:
@@ -233,7 +282,7 @@ def _no_org(text: str) -> NotFound:
     return NotFound(f"There is no organization {text[:64]!r}.")
 
 
-def _project(caller: Caller, call: Call[Quota, NoQuery] | Call[NoBody, NoQuery]) -> tuple[OrgId, ProjectId]:
+def _project(caller: Caller, call: Call[Any, NoQuery]) -> tuple[OrgId, ProjectId]:
     """The project of the path and its organization; another tenant's is not found."""
     text = call.params["project"]
     if not is_id("proj", text) or not (caller.operator or caller.project == text):
@@ -256,12 +305,35 @@ ROUTES = (
         "Read an organization", NoBody, NoQuery, OrgView,
     ),
     Route(
+        Method.POST, "/v1/orgs/{org}/suspend", Group.ADMIN, Access.OPERATOR, suspend_org,
+        "Let nothing new start in an organization", Suspend, NoQuery, OrgView, errors=(InvalidState,),
+        description="New sandboxes are refused as `suspended`, with the reason; what waits in the queue waits on. What "
+        "runs goes on, and can be used, read and deleted. Repeating it replaces the reason.",
+    ),
+    Route(
+        Method.POST, "/v1/orgs/{org}/unsuspend", Group.ADMIN, Access.OPERATOR, unsuspend_org,
+        "Let new work into an organization again", NoBody, NoQuery, OrgView, errors=(InvalidState,),
+    ),
+    Route(
         Method.POST, "/v1/orgs/{org}/projects", Group.ADMIN, Access.OPERATOR, create_project,
         "Create a project", CreateProject, NoQuery, ProjectView, 201,
     ),
     Route(
         Method.GET, "/v1/orgs/{org}/projects", Group.ADMIN, Access.OPERATOR, list_projects,
         "List an organization's projects, oldest first", NoBody, PageQuery, ProjectPage,
+    ),
+    Route(
+        Method.GET, "/v1/projects/{project}", Group.ADMIN, Access.ANY, get_project,
+        "Read a project", NoBody, NoQuery, ProjectView, description="With a tenant's key: its own project.",
+    ),
+    Route(
+        Method.POST, "/v1/projects/{project}/suspend", Group.ADMIN, Access.OPERATOR, suspend_project,
+        "Let nothing new start in a project", Suspend, NoQuery, ProjectView, errors=(InvalidState,),
+        description="As for an organization.",
+    ),
+    Route(
+        Method.POST, "/v1/projects/{project}/unsuspend", Group.ADMIN, Access.OPERATOR, unsuspend_project,
+        "Let new work into a project again", NoBody, NoQuery, ProjectView, errors=(InvalidState,),
     ),
     Route(
         Method.GET, "/v1/orgs/{org}/quota", Group.ADMIN, Access.ANY, get_org_quota,

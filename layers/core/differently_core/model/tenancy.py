@@ -6,6 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar
 
+from pydantic import BaseModel, ConfigDict
+
 from ..runtime.ids import InstallationId, KeyId, OrgId, ProjectId
 from .quota import Limits
 from .record import Key, Record, Table
@@ -33,15 +35,33 @@ class Installation(Record):
         return self.key_of()
 
 
+class TenantState(StrEnum):
+    ACTIVE = "active"
+    SUSPENDED = "suspended"
+    """Nothing new starts; reads, use of what runs, and deletes go on."""
+
+
+class StateReason(BaseModel):
+    """Why an organization or project is in its state: what the operator wrote, who that was, when."""
+
+    model_config = ConfigDict(frozen=True)
+
+    detail: str = ""
+    by: str
+    at: datetime
+
+
 class Org(Record):
     kind: ClassVar[str] = "org"
     table: ClassVar[Table] = Table.CONFIG
-    native: ClassVar[tuple[str, ...]] = ("version",)
+    native: ClassVar[tuple[str, ...]] = ("version", "state")
 
     id: OrgId
     name: str
     limits: Limits = Limits()
     weight: int = 1
+    state: TenantState = TenantState.ACTIVE
+    reason: StateReason | None = None
     version: int = 1
     created_at: datetime
 
@@ -70,12 +90,14 @@ class OrgEntry(Record):
 class Project(Record):
     kind: ClassVar[str] = "project"
     table: ClassVar[Table] = Table.CONFIG
-    native: ClassVar[tuple[str, ...]] = ("version",)
+    native: ClassVar[tuple[str, ...]] = ("version", "state")
 
     id: ProjectId
     org: OrgId
     name: str
     limits: Limits = Limits()
+    state: TenantState = TenantState.ACTIVE
+    reason: StateReason | None = None
     version: int = 1
     created_at: datetime
 

@@ -19,6 +19,7 @@ from ..errors import (
     NoEligiblePool,
     QueueFull,
     QuotaExceeded,
+    Suspended,
     UnsupportedCapability,
 )  # fmt: skip
 from ..model.idempotency import IdempotencyRow
@@ -35,6 +36,7 @@ from .core import Caller, Core
 from .marks import clear_if_nobody_waits
 from .requests import CreateSandbox, SandboxView
 from .sandboxes import keyed_id
+from .standing import check_admits
 
 IDEMPOTENCY_KEY_MAX = 255
 
@@ -60,8 +62,9 @@ class _Draft:
 def create(core: Core, caller: Caller, request: CreateSandbox, key: str | None = None) -> Created:
     """Admit or queue one sandbox; 2 round trips at most with a warm catalog, 1 when there is room.
 
-    Raises `InvalidRequest`, `LimitExceeded`, `NoEligiblePool`, `UnsupportedCapability`, `IdempotencyConflict`, and
-    with `queueTimeoutSeconds: 0` also `QuotaExceeded` or `InsufficientCapacity`; `QueueFull` when the backlog is full.
+    Raises `InvalidRequest`, `Suspended`, `LimitExceeded`, `NoEligiblePool`, `UnsupportedCapability`,
+    `IdempotencyConflict`, and with `queueTimeoutSeconds: 0` also `QuotaExceeded` or `InsufficientCapacity`; `QueueFull`
+    when the backlog is full.
     A key that names a live sandbox is answered with it, even when nothing new could be created any more.
     """
     try:
@@ -73,7 +76,7 @@ def create(core: Core, caller: Caller, request: CreateSandbox, key: str | None =
         return replayed
 
 
-_REFUSALS = (LimitExceeded, NoEligiblePool, UnsupportedCapability, QuotaExceeded, InsufficientCapacity)
+_REFUSALS = (Suspended, LimitExceeded, NoEligiblePool, UnsupportedCapability, QuotaExceeded, InsufficientCapacity)
 
 
 def _live(core: Core, caller: Caller, request: CreateSandbox, key: str | None) -> Created | None:
@@ -112,9 +115,20 @@ def _create(core: Core, caller: Caller, request: CreateSandbox, key: str | None)
             raise _impossible(decision)
         return _enqueue(core, caller, draft, decision, None)
     outcome = _try_pools(core, caller, draft, decision)
+    if isinstance(outcome, Refused):
+        _check_not_closed(core, sandbox, outcome)
     if isinstance(outcome, Refused) and _is_held_up_by_nobody(core, sandbox, outcome):
         outcome = _try_pools(core, caller, draft, decision)
     return outcome if isinstance(outcome, Created) else _enqueue(core, caller, draft, decision, outcome)
+
+
+def _check_not_closed(core: Core, sandbox: Sandbox, refusal: Refused) -> None:
+    """A counter that was closed since organization and project were read; raises what it was closed for."""
+    rows = [row for row in refusal.failed.values() if isinstance(row, Counter) and row.scope is not Scope.POOL]
+    if any(row.closed is not None for row in rows):
+        core.catalog.forget()
+        check_admits(core.catalog.org(sandbox.org))
+        check_admits(core.catalog.project(sandbox.org, sandbox.project))
 
 
 def _try_pools(core: Core, caller: Caller, draft: _Draft, decision: Decision) -> Created | Refused:
@@ -246,8 +260,11 @@ def _draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None) 
     org = caller.org if caller.org is not None else core.catalog.org_of(project)
     size = _size(core, request)
     ttl = request.ttl_seconds or core.tuning.ttl_seconds_default
-    _check_limits("organization", core.catalog.org(org).limits, size, ttl)
-    _check_limits("project", core.catalog.project(org, project).limits, size, ttl)
+    organization, owner = core.catalog.org(org), core.catalog.project(org, project)
+    check_admits(organization)
+    check_admits(owner)
+    _check_limits("organization", organization.limits, size, ttl)
+    _check_limits("project", owner.limits, size, ttl)
     digest = request.digest()
     sandbox = Sandbox(
         id=keyed_id(core, project, key) if key is not None else SandboxId(core.ids.new("sbx")),

@@ -6,11 +6,11 @@ from ..errors import NotFound
 from ..model.policy import GLOBAL, Policy
 from ..model.pool import Template
 from ..model.quota import Counter, Limits, Scope
-from ..model.record import Table
+from ..model.record import Key, Table
 from ..model.resources import DIMENSIONS
 from ..model.tenancy import OPERATOR_ORG, Installation, KeyScope, Org, OrgEntry, Project, ProjectEntry
 from ..runtime.ids import InstallationId, OrgId, ProjectId
-from ..store.ports import Absent, Action, Committed, Equals, Put, StoreThrottled, Update
+from ..store.ports import ACTIONS_MAX, Absent, Action, Committed, Equals, Put, StoreThrottled, Update
 from .core import Caller, Core, system
 from .keys import NewKey, Peppers, create_key
 
@@ -66,9 +66,12 @@ def create_project(core: Core, caller: Caller, org: OrgId, name: str, limits: Li
     return project
 
 
-def list_orgs(core: Core, after: str | None, limit: int) -> tuple[list[OrgEntry], str | None]:
-    page = core.store.query(Table.CONFIG, "ORGS", after=after, limit=limit)
-    return [row for row in page.rows if isinstance(row, OrgEntry)], page.next
+def list_orgs(core: Core, after: str | None, limit: int) -> tuple[list[Org], str | None]:
+    """Oldest first, at most 100; two round trips."""
+    page = core.store.query(Table.CONFIG, "ORGS", after=after, limit=min(limit, ACTIONS_MAX))
+    entries: list[tuple[type[Org], Key]] = [(Org, Org.key_of(row.id)) for row in page.rows if isinstance(row, OrgEntry)]
+    rows = core.store.batch_get(entries) if entries else []
+    return [row for row in rows if isinstance(row, Org)], page.next
 
 
 def list_projects(core: Core, org: OrgId, after: str | None, limit: int) -> tuple[list[Project], str | None]:
