@@ -37,7 +37,7 @@ from differently_core.store.ports import (
     StoreThrottled,
     StoreUnavailable,
 )  # fmt: skip
-from tests.support.world import Dispatch, Message, Settle, Step
+from tests.support.world import Dispatch, LookAtPort, Message, Settle, Step
 
 from .processes import Conductor, Killed
 from .weather import Weather, outage
@@ -276,6 +276,9 @@ class SimNudges:
 
     def cleanup(self, sandbox: str, attempt: int) -> None:
         self._send(Settle(SandboxId(sandbox), attempt))
+
+    def port(self, sandbox: str, port: int) -> None:
+        self._send(LookAtPort(SandboxId(sandbox), port))
 
     def dispatch(self) -> None:
         self._send(Dispatch())

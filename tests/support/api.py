@@ -20,7 +20,7 @@ from differently_adapters.providers.fake import FakeAdapter, FakeBackend
 from differently_api.app import App
 from differently_api.route import Access
 from differently_core.model.tenancy import KeyScope
-from differently_core.operations import cleanup, dispatch, keys, pools, sweep, tenants, worker
+from differently_core.operations import cleanup, dispatch, keys, pools, ports, sweep, tenants, worker
 from differently_core.operations.catalog import Catalog
 from differently_core.operations.core import Core, Tuning, system
 from differently_core.runtime.clock import VirtualClock
@@ -47,6 +47,9 @@ class Mail:
 
     def cleanup(self, sandbox: str, attempt: int) -> None:
         self.messages.append(("cleanup", sandbox, attempt))
+
+    def port(self, sandbox: str, port: int) -> None:
+        self.messages.append(("port", sandbox, port))
 
     def dispatch(self) -> None:
         if ("dispatch", "", 0) not in self.messages:
@@ -145,6 +148,8 @@ class World:
                 worker.step(self.core, SandboxId(sandbox))
             elif kind == "cleanup":
                 cleanup.settle(self.core, SandboxId(sandbox), attempt)
+            elif kind == "port":
+                ports.step(self.core, SandboxId(sandbox), attempt)
             else:
                 dispatch.dispatch(self.core)
         raise AssertionError(f"still busy after {STEPS_MAX} messages")

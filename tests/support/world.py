@@ -19,7 +19,7 @@ from differently_core.model.quota import Counter, Limits, Scope
 from differently_core.model.record import Record
 from differently_core.model.sandbox import Sandbox, Status
 from differently_core.model.tenancy import KeyScope, Org, Project
-from differently_core.operations import cleanup, pools, sandboxes, sweep, tenants, worker
+from differently_core.operations import cleanup, pools, ports, sandboxes, sweep, tenants, worker
 from differently_core.operations.catalog import Catalog
 from differently_core.operations.core import Caller, Core, Tuning
 from differently_core.operations.create import Created, create
@@ -56,7 +56,15 @@ class Dispatch:
     """Look at the queue."""
 
 
-Message = Step | Settle | Dispatch
+@dataclass(frozen=True)
+class LookAtPort:
+    """Take this port back, if it is not wanted any more."""
+
+    sandbox: SandboxId
+    port: int
+
+
+Message = Step | Settle | LookAtPort | Dispatch
 
 
 @dataclass
@@ -71,6 +79,9 @@ class Bag:
     def cleanup(self, sandbox: str, attempt: int) -> None:
         self.messages.append(Settle(SandboxId(sandbox), attempt))
 
+    def port(self, sandbox: str, port: int) -> None:
+        self.messages.append(LookAtPort(SandboxId(sandbox), port))
+
     def dispatch(self) -> None:
         self.messages.append(Dispatch())
 
@@ -81,6 +92,8 @@ def deliver(core: Core, message: Message) -> None:
             worker.step(core, sandbox)
         case Settle(sandbox, attempt):
             cleanup.settle(core, sandbox, attempt)
+        case LookAtPort(sandbox, port):
+            ports.step(core, sandbox, port)
         case Dispatch():
             dispatch(core)
 

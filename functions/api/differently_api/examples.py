@@ -14,6 +14,7 @@ from .routes.jobs import JobOutputView, StartJob
 from .routes.keys import CreateKey, NewKeyView, RotatedKeyView, RotateKey
 from .routes.policies import PutPolicy
 from .routes.pools import CreatePool, ReconcileRequest
+from .routes.ports import ExposedPort, ExposePort
 from .routes.secrets import PutSecret, SecretView
 from .routes.tenancy import CreateOrg, CreateProject, Quota, Suspend
 
@@ -28,6 +29,7 @@ LATER = "2026-11-02T10:30:00Z"
 
 PATH_EXAMPLES: Mapping[str, str] = {
     "id": SANDBOX, "job": "build-7", "org": ORG, "project": PROJECT, "key": KEY, "name": "eks-main", "scope": "global",
+    "port": "3000",
 }  # fmt: skip
 
 EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
@@ -56,6 +58,8 @@ EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
     FileInfo: {
         "name": "a.txt", "path": "out/a.txt", "size": 5, "isDir": False, "mode": "0644", "modifiedAt": AT,
     },
+    ExposePort: {"port": 3000, "ttlSeconds": 3600},
+    ExposedPort: {"port": 3000, "url": "https://3000-7f3a.ports.example.com/", "expiresAt": LATER},
     CreateOrg: {"name": "Research", "weight": 1, "quota": {"maxConcurrent": 200}},
     CreateProject: {"name": "Agents"},
     Suspend: {"reason": "the invoice of October is open"},

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from differently_core.model.port import PORT_MAX
 from differently_core.runtime.ids import SandboxId
 
 M = TypeVar("M")
@@ -48,6 +49,14 @@ class Settle(Message):
     generation: Annotated[int, Field(ge=1)]
 
 
+class LookAtPort(Message):
+    """Take one port back, if it is not wanted any more."""
+
+    kind: Literal["port"] = "port"
+    sandbox: SandboxField
+    port: Annotated[int, Field(ge=1, le=PORT_MAX)]
+
+
 class Dispatch(Message):
     """Look at the queue. It names nobody: one run serves any number of these."""
 
@@ -73,9 +82,8 @@ class Passes(Message):
     kind: Literal["passes"] = "passes"
 
 
-WORK: TypeAdapter[Step | Cleanup | Settle] = TypeAdapter(
-    Annotated[Step | Cleanup | Settle, Field(discriminator="kind")]
-)
+Work = Step | Cleanup | LookAtPort | Settle
+WORK: TypeAdapter[Work] = TypeAdapter(Annotated[Work, Field(discriminator="kind")])
 TICK: TypeAdapter[Sweep | Probe | Passes] = TypeAdapter(Annotated[Sweep | Probe | Passes, Field(discriminator="kind")])
 
 

@@ -1,4 +1,4 @@
-"""The worker: one message, one step of one sandbox or one try at one debt.
+"""The worker: one message, one look at one sandbox, debt or port.
 
 Invoked asynchronously, and by the workflow `wait`, which asks to settle and is told when to come again.
 """
@@ -9,11 +9,11 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from differently_core.operations import cleanup, worker
+from differently_core.operations import cleanup, ports, worker
 from differently_core.operations.core import Core
 
 from . import settle
-from .messages import WORK, Cleanup, Poison, Settle, Step, read
+from .messages import WORK, Cleanup, LookAtPort, Poison, Settle, Step, read
 from .settle import Wait
 
 log = logging.getLogger(__name__)
@@ -37,6 +37,8 @@ def handle(core: Core, event: Mapping[str, Any], wait: Wait | None = None) -> di
                 settle.wait_if_moving(core, message.sandbox, wait)
         case Cleanup():
             cleanup.settle(core, message.sandbox, message.attempt)
+        case LookAtPort():
+            ports.step(core, message.sandbox, message.port)
         case Settle():
             return settle.look(core, message).event()
     return None

@@ -35,6 +35,9 @@ class Messages:
         message = {"kind": "cleanup", "sandbox": sandbox, "attempt": attempt}
         self._invoke("cleanup", self._environment.worker, message)
 
+    def port(self, sandbox: str, port: int) -> None:
+        self._invoke("port", self._environment.worker, {"kind": "port", "sandbox": sandbox, "port": port})
+
     def reconcile(self, pool: str) -> None:
         """One pass over one pool."""
         self._invoke("reconcile", self._environment.reconcile, {"kind": "reconcile", "pool": pool})

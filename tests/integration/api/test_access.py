@@ -39,7 +39,7 @@ class Scene:
         key = keys.create_key(self.world.core, self.world.peppers, BOOT, "spare", KeyScope.OPERATOR).key
         values = {
             "id": self.sandbox, "job": "build", "org": self.owner.org, "project": self.owner.project, "key": key.id,
-            "name": "spare", "scope": self.owner.project,
+            "name": "spare", "scope": self.owner.project, "port": "3000",
         }  # fmt: skip
         path = route.path.format(**values) + QUERIES.get(route.path, "")
         if route.path == "/v1/sandboxes" and caller == OPERATOR and route.method == "GET":
@@ -76,6 +76,7 @@ def scene() -> Scene:
     world.call("POST", f"{base}/jobs", {**EXAMPLES_JOB, "id": "build"}, token=owner.token)
     world.call("PUT", f"{base}/files/content?path=a", b"x", token=owner.token)
     world.call("PUT", f"{base}/files/content?path=d/b", b"x", token=owner.token)
+    world.call("POST", f"{base}/ports", {"port": 3000}, token=owner.token)
     revoked, expired = world.tenant("revoked", org=owner.org), world.tenant("expired", org=owner.org)
     keys.revoke_key(world.core, BOOT, "key_" + revoked.token.split("_")[1])
     short = keys.create_key(

@@ -9,6 +9,7 @@ from .jobs import ROUTES as JOBS
 from .keys import ROUTES as KEYS
 from .policies import ROUTES as POLICIES
 from .pools import ROUTES as POOLS
+from .ports import ROUTES as PORTS
 from .sandboxes import ROUTES as SANDBOXES
 from .secrets import ROUTES as SECRETS
 from .service import ROUTES as SERVICE
@@ -20,6 +21,7 @@ ROUTES: tuple[AnyRoute, ...] = (
     *COMMANDS,
     *JOBS,
     *FILES,
+    *PORTS,
     *TENANCY,
     *KEYS,
     *POOLS,

@@ -30,6 +30,10 @@ class Nudges(Protocol):
         """Settle this attempt's debt."""
         ...
 
+    def port(self, sandbox: str, port: int) -> None:
+        """Look whether this port is still wanted."""
+        ...
+
     def dispatch(self) -> None:
         """Look at the queue."""
         ...

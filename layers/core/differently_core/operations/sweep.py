@@ -48,5 +48,7 @@ def _nudge(core: Core, kind: str, pk: str, sk: str) -> None:
     sandbox = SandboxId(pk.removeprefix("SBX#"))
     if kind == "attempt":
         core.nudges.cleanup(sandbox, int(sk.removeprefix("ATTEMPT#")))
+    elif kind == "port":
+        core.nudges.port(sandbox, int(sk.removeprefix("PORT#")))
     else:
         core.nudges.worker(sandbox)

@@ -20,6 +20,8 @@ from ..errors import (
     SandboxFailed,
 )  # fmt: skip
 from ..model.attempt import Attempt, AttemptState
+from ..model.port import OpenPort
+from ..model.record import Table
 from ..model.sandbox import Claim, Condition, Conditions, Reason, Sandbox, SandboxEnv, Status
 from ..runtime.ids import SandboxId
 from ..store.ports import (
@@ -52,6 +54,8 @@ log = logging.getLogger(__name__)
 WORKER = system("worker")
 TIMER = system("timer")
 CREATE_CALLS_MAX = 3
+LEAVING = frozenset({Status.PAUSING, Status.STOPPING, Status.TERMINATING})
+"""On the way out of running."""
 
 
 def step(core: Core, sandbox: SandboxId) -> None:
@@ -59,6 +63,8 @@ def step(core: Core, sandbox: SandboxId) -> None:
     found = core.store.get(Sandbox, Sandbox.key_of(sandbox))
     if found is None:
         return
+    if found.status in LEAVING:
+        _close_ports(core, found)
     match found.status:
         case Status.QUEUED:
             _wait_on(core, found)
@@ -72,6 +78,13 @@ def step(core: Core, sandbox: SandboxId) -> None:
             pass  # a message that came twice, or late
         case _:
             log.warning("nothing to do", extra={"sandbox": found.id, "status": found.status.value})
+
+
+def _close_ports(core: Core, sandbox: Sandbox) -> None:
+    """Take back soon what leads into it; should the messages be lost, each port finds out by its own due time."""
+    for row in core.store.query(Table.STATE, f"SBX#{sandbox.id}", prefix="PORT#").rows:
+        if isinstance(row, OpenPort):
+            core.nudges.port(sandbox.id, row.port)
 
 
 def _wait_on(core: Core, sandbox: Sandbox) -> None:
