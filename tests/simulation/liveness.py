@@ -11,7 +11,8 @@ from differently_core.model.quota import Counter, Scope
 from differently_core.model.record import Key, Record
 from differently_core.model.resources import DIMENSIONS
 from differently_core.model.sandbox import ENDED, Sandbox, Status
-from differently_core.policy.placement import Candidate, Rules, Wish, place
+from differently_core.operations.wishes import wish_of
+from differently_core.policy.placement import Candidate, Rules, place
 
 from .installation import ANOTHER, Installation
 from .monitor import must
@@ -93,8 +94,7 @@ def _fits(world: Installation, sandbox: Sandbox) -> str | None:
         view = rows.get(PoolView.key_of(pool.name))
         assert isinstance(view, PoolView)
         candidates.append(Candidate(pool, view, _counter(rows, Scope.POOL, pool.name).free))
-    wish = Wish(sandbox.id, sandbox.size, sandbox.template, sandbox.capabilities, sandbox.allowed_pools)
-    return place(wish, candidates, rules, template if isinstance(template, Template) else None).chosen
+    return place(wish_of(sandbox), candidates, rules, template if isinstance(template, Template) else None).chosen
 
 
 def _counter(rows: dict[Key, Record], scope: Scope, name: str) -> Counter:

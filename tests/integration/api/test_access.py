@@ -14,6 +14,7 @@ from differently_api.routes.secrets import PutSecret
 from differently_core.model.policy import PolicyRules
 from differently_core.model.tenancy import KeyScope
 from differently_core.operations import keys, policies
+from differently_core.operations.requests import CreateSandbox
 from tests.support.api import BOOT, Reply, Tenant, World
 
 OWNER, SIBLING, STRANGER, OPERATOR = "owner", "other project", "other organization", "operator"
@@ -56,7 +57,7 @@ class Scene:
             body = {"name": f"new-{caller.replace(' ', '-')}", "adapter": "fake", "maxConcurrency": 1}
         if route.name == "POST /v1/admin/reconcile":
             body = {"pool": "main"}
-        if route.name == "POST /v1/sandboxes" and caller == OPERATOR:
+        if route.body is CreateSandbox and caller == OPERATOR:
             body["projectId"] = self.owner.project
         if route.name == "POST /v1/api-keys":
             body["projectId"] = self.owner.project

@@ -11,6 +11,7 @@ from differently_core.model.pool import CostModel, PoolState, Template, Trust
 from differently_core.model.resources import Size
 from differently_core.policy.placement import (
     FILTERS,
+    HINTS,
     POLICY_REASONS,
     Candidate,
     Decision,
@@ -50,6 +51,13 @@ def test_a_healthy_private_pool_takes_it():
     [
         (
             Candidate(a_pool(), a_view()), a_wish(allowed_pools=("other",)), "not_in_allowed_pools", NEVER, "",
+        ),
+        (
+            Candidate(a_pool(region="us-1"), a_view()), a_wish(regions=("eu-1", "eu-2")), "wrong_region", NEVER,
+            "the pool is in us-1",
+        ),
+        (
+            Candidate(a_pool(), a_view()), a_wish(regions=("eu-1",)), "wrong_region", NEVER, "the pool has no region",
         ),
         (
             Candidate(a_pool(), a_view(templates=("python",))), a_wish(), "template_unavailable", NEVER, "default",
@@ -157,12 +165,11 @@ def test_a_template_with_images_runs_only_where_it_has_one():
 def test_policy_is_asked_first_so_that_a_refused_pool_tells_nothing_of_itself():
     broken = Candidate(a_pool(trust=Trust.EXTERNAL, state=PoolState.DRAINING), a_view(healthy=False, max_cpu_millis=1))
 
-    assert [rule.__name__ for rule in FILTERS[:3]] == [
-        "not_in_allowed_pools",
-        "denied_by_policy",
-        "external_not_allowed",
-    ]
+    assert [rule.__name__ for rule in FILTERS[:2]] == ["denied_by_policy", "external_not_allowed"]
     assert decided(broken) == Rejection("external_not_allowed", NEVER)
+    assert decided(broken, a_wish(allowed_pools=("other",), regions=("eu",))) == Rejection(
+        "external_not_allowed", NEVER
+    )
 
 
 def test_what_can_never_work_is_told_before_what_does_not_work_now():
@@ -175,9 +182,16 @@ def test_every_filter_is_named_for_the_reason_it_gives():
     named = {rule.__name__ for rule in FILTERS}
 
     assert named == {
-        "not_in_allowed_pools", "denied_by_policy", "external_not_allowed", "template_unavailable",
+        "not_in_allowed_pools", "denied_by_policy", "external_not_allowed", "wrong_region", "template_unavailable",
         "missing_capabilities", "too_large", "draining", "unhealthy", "no_node_with_room", "full",
     }  # fmt: skip
+
+
+def test_every_reason_says_what_could_change_it():
+    named = {rule.__name__ for rule in FILTERS}
+
+    assert set(HINTS) == named | {"not_probed_yet", "unsettled_attempt"}
+    assert all(hint.endswith(".") for hint in HINTS.values())
 
 
 def test_a_pool_with_an_unsettled_attempt_of_the_sandbox_waits():
@@ -210,6 +224,25 @@ def test_the_cheaper_comes_first_for_the_size_that_is_asked():
 
     assert ranked(memory, processors, wish=a_wish(a_size(cpu_millis=4000, memory_mib=512))) == ("processors", "memory")
     assert ranked(processors, memory, wish=a_wish(a_size(cpu_millis=500, memory_mib=8192))) == ("memory", "processors")
+
+
+def test_what_the_caller_prefers_comes_before_what_is_cheaper():
+    """A failover list: the first that can take it, then any other (users/reports.md 3, rank 11)."""
+    pools = [a_pool(name, cost_model=CostModel(cpu_hour=hour)) for name, hour in (("a", 3.0), ("b", 2.0), ("c", 1.0))]
+
+    assert ranked(*pools, wish=a_wish(preferred_pools=("a", "gone", "b"))) == ("a", "b", "c")
+
+
+def test_a_preference_does_not_lead_outside_while_a_private_pool_can_take_it():
+    inside, outside = a_pool("inside"), a_pool("outside", trust=Trust.EXTERNAL)
+
+    assert ranked(outside, inside, wish=a_wish(preferred_pools=("outside",))) == ("inside", "outside")
+
+
+def test_regions_are_taken_in_the_order_they_are_named():
+    pools = [a_pool(region, region=region) for region in ("eu-1", "eu-2", "us-1")]
+
+    assert ranked(*pools, wish=a_wish(regions=("eu-2", "eu-1"))) == ("eu-2", "eu-1")
 
 
 def test_a_tie_is_broken_by_the_sandbox_and_repeats():

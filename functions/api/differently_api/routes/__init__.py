@@ -7,6 +7,7 @@ from .commands import ROUTES as COMMANDS
 from .files import ROUTES as FILES
 from .jobs import ROUTES as JOBS
 from .keys import ROUTES as KEYS
+from .placement import ROUTES as PLACEMENT
 from .policies import ROUTES as POLICIES
 from .pools import ROUTES as POOLS
 from .ports import ROUTES as PORTS
@@ -27,4 +28,5 @@ ROUTES: tuple[AnyRoute, ...] = (
     *POOLS,
     *SECRETS,
     *POLICIES,
+    *PLACEMENT,
 )

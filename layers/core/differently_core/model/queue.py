@@ -31,6 +31,8 @@ class QueueRow(Record):
     template: str
     capabilities: tuple[str, ...] = ()
     allowed_pools: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    preferred_pools: tuple[str, ...] = ()
     classification: str = DEFAULT_CLASSIFICATION
     attempt: int = 0
     not_before: datetime | None = None

@@ -142,6 +142,8 @@ class Sandbox(Record):
     labels: dict[str, str] = {}
     capabilities: tuple[str, ...] = ()
     allowed_pools: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    preferred_pools: tuple[str, ...] = ()
     has_env: bool = False
     priority: int = 0
     classification: str = DEFAULT_CLASSIFICATION

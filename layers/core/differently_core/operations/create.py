@@ -28,7 +28,7 @@ from ..model.quota import Counter, Limits, Scope
 from ..model.record import Record
 from ..model.resources import Resources, Size
 from ..model.sandbox import PoolRejection, Reason, Reservation, Sandbox, SandboxEnv, Status
-from ..policy.placement import Decision, Wish, place
+from ..policy.placement import HIDDEN_REASONS, Decision, place
 from ..runtime.ids import KeyId, ProjectId, SandboxId
 from ..store.ports import Absent, Action, Committed, Put, Refused
 from .accounts import name_of, take
@@ -37,6 +37,7 @@ from .marks import clear_if_nobody_waits
 from .requests import CreateSandbox, SandboxView
 from .sandboxes import keyed_id
 from .standing import check_admits
+from .wishes import wish_of
 
 IDEMPOTENCY_KEY_MAX = 255
 
@@ -51,8 +52,8 @@ class Created:
 
 
 @dataclass(frozen=True)
-class _Draft:
-    """A checked request, before it is known whether it is admitted or waits."""
+class Draft:
+    """A checked request, before it is known whether it is admitted or waits. Nothing of it is stored."""
 
     sandbox: Sandbox
     env: dict[str, str] = field(repr=False)
@@ -102,24 +103,24 @@ def _create_under_a_fresh_id(core: Core, caller: Caller, request: CreateSandbox,
 
 
 def _create(core: Core, caller: Caller, request: CreateSandbox, key: str | None) -> Created:
-    draft = _draft(core, caller, request, key)
-    sandbox = draft.sandbox
+    drafted = draft(core, caller, request, key)
+    sandbox = drafted.sandbox
     decision = place(
-        Wish(sandbox.id, sandbox.size, sandbox.template, sandbox.capabilities, sandbox.allowed_pools),
+        wish_of(sandbox),
         core.catalog.pools().candidates(),
         core.catalog.rules(sandbox.org, sandbox.project, sandbox.classification),
         core.catalog.template(sandbox.template),
     )
     if decision.chosen is None:
         if not decision.may_wait:
-            raise _impossible(decision)
-        return _enqueue(core, caller, draft, decision, None)
-    outcome = _try_pools(core, caller, draft, decision)
+            raise impossible(decision)
+        return _enqueue(core, caller, drafted, decision, None)
+    outcome = _try_pools(core, caller, drafted, decision)
     if isinstance(outcome, Refused):
         _check_not_closed(core, sandbox, outcome)
     if isinstance(outcome, Refused) and _is_held_up_by_nobody(core, sandbox, outcome):
-        outcome = _try_pools(core, caller, draft, decision)
-    return outcome if isinstance(outcome, Created) else _enqueue(core, caller, draft, decision, outcome)
+        outcome = _try_pools(core, caller, drafted, decision)
+    return outcome if isinstance(outcome, Created) else _enqueue(core, caller, drafted, decision, outcome)
 
 
 def _check_not_closed(core: Core, sandbox: Sandbox, refusal: Refused) -> None:
@@ -131,7 +132,7 @@ def _check_not_closed(core: Core, sandbox: Sandbox, refusal: Refused) -> None:
         check_admits(core.catalog.project(sandbox.org, sandbox.project))
 
 
-def _try_pools(core: Core, caller: Caller, draft: _Draft, decision: Decision) -> Created | Refused:
+def _try_pools(core: Core, caller: Caller, draft: Draft, decision: Decision) -> Created | Refused:
     """The best pool; for a caller that does not want to wait the next ones too, as long as only pools refuse."""
     outcome: Created | Refused = Refused()
     for pool in decision.ranked if draft.sandbox.queue_timeout_seconds == 0 else decision.ranked[:1]:
@@ -157,7 +158,7 @@ def _is_held_up_by_nobody(core: Core, sandbox: Sandbox, refusal: Refused) -> boo
     return clear_if_nobody_waits(core, sandbox.org, sandbox.project)
 
 
-def _try_quietly(core: Core, caller: Caller, draft: _Draft, admitted: Sandbox) -> Created | Refused:
+def _try_quietly(core: Core, caller: Caller, draft: Draft, admitted: Sandbox) -> Created | Refused:
     """The quiet path: two tries, the second only after a conflict; more for a caller that does not want to wait."""
     tries = 2 if draft.sandbox.queue_timeout_seconds != 0 else core.tuning.conflict_tries_max
     body = SandboxView.of(admitted).model_dump_json(by_alias=True, exclude_none=True)
@@ -180,7 +181,7 @@ def _try_quietly(core: Core, caller: Caller, draft: _Draft, admitted: Sandbox) -
     return refusal
 
 
-def _quiet_actions(core: Core, caller: Caller, draft: _Draft, admitted: Sandbox, body: str) -> list[Action]:
+def _quiet_actions(core: Core, caller: Caller, draft: Draft, admitted: Sandbox, body: str) -> list[Action]:
     assert admitted.pool is not None
     need = admitted.size
     return [
@@ -191,7 +192,7 @@ def _quiet_actions(core: Core, caller: Caller, draft: _Draft, admitted: Sandbox,
     ]
 
 
-def _enqueue(core: Core, caller: Caller, draft: _Draft, decision: Decision, refusal: Refused | None) -> Created:
+def _enqueue(core: Core, caller: Caller, draft: Draft, decision: Decision, refusal: Refused | None) -> Created:
     """The busy path: rows that are this sandbox's alone, so nothing can conflict."""
     sandbox = draft.sandbox
     _check_may_wait(core, sandbox, decision, refusal)
@@ -200,7 +201,11 @@ def _enqueue(core: Core, caller: Caller, draft: _Draft, decision: Decision, refu
         queue_deadline=core.after(patience_seconds(core, sandbox)),
         due_at=core.after(min(core.tuning.queue_look_seconds, patience_seconds(core, sandbox))),
         reason=Reason(code="waiting", source="admission", detail=_waits_for(decision, refusal), at=core.clock.now()),
-        rejections=tuple(PoolRejection(pool=pool, reason=why.reason) for pool, why in decision.rejected.items()),
+        rejections=tuple(
+            PoolRejection(pool=pool, reason=why.reason)
+            for pool, why in decision.rejected.items()
+            if why.reason not in HIDDEN_REASONS
+        ),
     )
     body = SandboxView.of(queued).model_dump_json(by_alias=True, exclude_none=True)
     row = queue_row(queued)
@@ -217,11 +222,12 @@ def queue_row(sandbox: Sandbox) -> QueueRow:
     return QueueRow(
         sandbox=sandbox.id, org=sandbox.org, project=sandbox.project, priority=sandbox.priority, size=sandbox.size,
         template=sandbox.template, capabilities=sandbox.capabilities, allowed_pools=sandbox.allowed_pools,
+        regions=sandbox.regions, preferred_pools=sandbox.preferred_pools,
         classification=sandbox.classification, attempt=sandbox.attempt, not_before=sandbox.not_before,
     )  # fmt: skip
 
 
-def _own_rows(core: Core, caller: Caller, draft: _Draft, sandbox: Sandbox, body: str) -> list[Action]:
+def _own_rows(core: Core, caller: Caller, draft: Draft, sandbox: Sandbox, body: str) -> list[Action]:
     event = core.event(
         caller, "sandbox.create", sandbox.id, sandbox.org, project=sandbox.project, pool=sandbox.pool,
         after=sandbox.status.value,
@@ -255,7 +261,7 @@ def _admitted(core: Core, sandbox: Sandbox, pool: str) -> Sandbox:
     )  # fmt: skip
 
 
-def _draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None) -> _Draft:
+def draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None) -> Draft:
     project = _project(core, caller, request)
     org = caller.org if caller.org is not None else core.catalog.org_of(project)
     size = _size(core, request)
@@ -271,11 +277,12 @@ def _draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None) 
         org=org, project=project, status=Status.QUEUED,
         template=request.template, image=request.image, size=size, labels=dict(request.labels),
         capabilities=tuple(sorted(set(request.capabilities))), allowed_pools=tuple(request.placement.allowed_pools),
+        regions=tuple(request.placement.regions), preferred_pools=tuple(request.placement.preferred_pools),
         has_env=bool(request.env), priority=request.priority, classification=request.classification, ttl_seconds=ttl,
         queue_timeout_seconds=request.queue_timeout_seconds, idempotent=key is not None,
         created_at=core.clock.now(), created_by=KeyId(caller.actor),
     )  # fmt: skip
-    return _Draft(sandbox, dict(request.env), digest)
+    return Draft(sandbox, dict(request.env), digest)
 
 
 def _project(core: Core, caller: Caller, request: CreateSandbox) -> ProjectId:
@@ -307,9 +314,9 @@ def _check_limits(whose: str, limits: Limits, size: Size, ttl_seconds: int) -> N
         resource = size.exceeding(limit)
         if resource is not None:
             raise LimitExceeded(
-                f"{_WIRE_NAMES[resource]} {getattr(size, resource)} is over the {whose}'s limit of "
+                f"{WIRE_NAMES[resource]} {getattr(size, resource)} is over the {whose}'s limit of "
                 f"{getattr(limit, resource)}; ask for less.",
-                resource=_WIRE_NAMES[resource], requested=getattr(size, resource), limit=getattr(limit, resource),
+                resource=WIRE_NAMES[resource], requested=getattr(size, resource), limit=getattr(limit, resource),
             )  # fmt: skip
     if ttl_seconds > limits.ttl_seconds_max:
         raise LimitExceeded(
@@ -318,7 +325,7 @@ def _check_limits(whose: str, limits: Limits, size: Size, ttl_seconds: int) -> N
         )  # fmt: skip
 
 
-_WIRE_NAMES = {
+WIRE_NAMES = {
     "sandboxes": "sandboxes", "cpu_millis": "cpuMillis", "memory_mib": "memoryMiB", "disk_gib": "diskGiB",
 }  # fmt: skip
 
@@ -334,7 +341,7 @@ def _check_may_wait(core: Core, sandbox: Sandbox, decision: Decision, refusal: R
     tenant, pool = _full_counters(sandbox, refusal)
     if sandbox.queue_timeout_seconds == 0:
         if tenant is not None:
-            raise _over_quota(tenant, sandbox.size)
+            raise over_quota(tenant, sandbox.size)
         where = f"pool {pool.name} is full" if pool is not None else decision.summary()
         raise InsufficientCapacity(f"No room right now ({where}) and queueTimeoutSeconds is 0; try again shortly.")
     if tenant is not None and _backlog_is_full(core, sandbox, tenant):
@@ -368,13 +375,13 @@ def _full_counters(sandbox: Sandbox, refusal: Refused | None) -> tuple[Counter |
     return tenant, pool
 
 
-def _over_quota(counter: Counter, need: Size) -> QuotaExceeded:
+def over_quota(counter: Counter, need: Size) -> QuotaExceeded:
     resource = need.exceeding(counter.free) or "sandboxes"
     limit, free = getattr(counter.limit, resource), getattr(counter.free, resource)
     return QuotaExceeded(
-        f"The {counter.scope}'s quota of {limit} {_WIRE_NAMES[resource]} is used up ({limit - free} held) and "
+        f"The {counter.scope}'s quota of {limit} {WIRE_NAMES[resource]} is used up ({limit - free} held) and "
         "queueTimeoutSeconds is 0.",
-        scope=counter.scope.value, resource=_WIRE_NAMES[resource], limit=limit, held=limit - free,
+        scope=counter.scope.value, resource=WIRE_NAMES[resource], limit=limit, held=limit - free,
     )  # fmt: skip
 
 
@@ -384,12 +391,12 @@ def _waits_for(decision: Decision, refusal: Refused | None) -> str:
     return ", ".join(sorted(refusal.failed)) or "others are being admitted at this moment"
 
 
-def _impossible(decision: Decision) -> DifferentlyError:
+def impossible(decision: Decision) -> DifferentlyError:
     """No waiting can help. Policy-refused pools are counted, not named: a tenant may not know them."""
     shown = [
         f"{pool}: {why.reason}{f' ({why.detail})' if why.detail else ''}"
         for pool, why in sorted(decision.rejected.items())
-        if why.reason not in ("denied_by_policy", "external_not_allowed")
+        if why.reason not in HIDDEN_REASONS
     ]
     if decision.only_capabilities:
         missing = sorted({why.detail for why in decision.rejected.values() if why.reason == "missing_capabilities"})
@@ -399,4 +406,4 @@ def _impossible(decision: Decision) -> DifferentlyError:
     return NoEligiblePool(f"No permitted pool can take this sandbox ({decision.summary()}).", pools=shown)
 
 
-__all__ = ["Created", "create", "patience_seconds", "queue_row"]
+__all__ = ["Created", "create", "draft", "impossible", "over_quota", "patience_seconds", "queue_row"]

@@ -19,13 +19,14 @@ from ..model.quota import Counter, Scope
 from ..model.record import Key, Table
 from ..model.resources import DIMENSIONS, UNLIMITED, Size
 from ..model.sandbox import Reservation, Sandbox, Status
-from ..policy.placement import Candidate, Decision, Wish, place
+from ..policy.placement import Candidate, Decision, place
 from ..quotas.fairness import Admission, Plan, Waiting, plan
 from ..store.ports import ACTIONS_MAX, Absent, Action, AnyOf, Check, Committed, Delete, OneOf, Present, Put, Update
 from .accounts import name_of, take
 from .attempts import unsettled
 from .core import Core, system
 from .ending import event_of, write
+from .wishes import wish_of
 
 log = logging.getLogger(__name__)
 DISPATCH = system("dispatch")
@@ -133,7 +134,7 @@ class _Placer:
             for name, pool in self._pools.pools.items()
         ]
         return place(
-            Wish(row.sandbox, row.size, row.template, row.capabilities, row.allowed_pools),
+            wish_of(row),
             candidates,
             self._core.catalog.rules(row.org, row.project, row.classification),
             self._core.catalog.template(row.template),

@@ -55,8 +55,19 @@ def _env_size(env: dict[str, str]) -> dict[str, str]:
     return env
 
 
+Region = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[\x21-\x7e]+$")]
+PlacementNames = Annotated[list[Name], Field(max_length=64)]
+
+
 class Placement(Wire):
-    allowed_pools: Annotated[list[Name], Field(max_length=64)] = []
+    """Where it may and should run, within what policies permit. Private pools come before external ones."""
+
+    allowed_pools: PlacementNames = []
+    """Only these pools; any when empty."""
+    regions: Annotated[list[Region], Field(max_length=64)] = []
+    """Only pools of these regions, the first named first; any when empty."""
+    preferred_pools: PlacementNames = []
+    """These first and in this order; when none of them can take it, any other."""
 
 
 class CreateSandbox(Wire):

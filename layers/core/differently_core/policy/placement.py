@@ -39,6 +39,10 @@ class Wish:
     template: str
     capabilities: Sequence[str] = ()
     allowed_pools: Sequence[str] = ()
+    regions: Sequence[str] = ()
+    """Only these, the first named first; any when empty."""
+    preferred_pools: Sequence[str] = ()
+    """The first named first, then every other."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,26 @@ class Decision:
         return f"{len(self.ranked)}/{len(self.ranked) + len(self.rejected)} pools" + (f": {reasons}" if reasons else "")
 
 
-POLICY_REASONS = frozenset({"denied_by_policy", "external_not_allowed", "not_in_allowed_pools"})
+HIDDEN_REASONS = frozenset({"denied_by_policy", "external_not_allowed"})
+"""Of pools that a tenant is not told of: what policy keeps from it does not exist for it."""
+POLICY_REASONS = HIDDEN_REASONS | {"not_in_allowed_pools", "wrong_region"}
+"""What was not asked for, or not permitted: not a matter of what the pool can do."""
+HINTS: Mapping[str, str] = {
+    "denied_by_policy": "An operator can allow the pool in the policies of the organization and the project.",
+    "external_not_allowed": "An operator can allow external placement and name the pool, in every policy that applies.",
+    "not_in_allowed_pools": "Name the pool in placement.allowedPools, or leave the list out.",
+    "wrong_region": "Name the pool's region in placement.regions, or leave the list out.",
+    "template_unavailable": "Choose another template, or give this one an image for the pool.",
+    "missing_capabilities": "Ask for fewer capabilities, or for a pool that has them.",
+    "too_large": "Ask for a smaller sandbox.",
+    "draining": "The pool takes work again when an operator ends its draining.",
+    "not_probed_yet": "The pool is looked at within a minute; then more is known.",
+    "unhealthy": "The pool takes work again when its backend answers.",
+    "no_node_with_room": "Room comes when something ends there, or a smaller sandbox may fit.",
+    "full": "Room comes when something in the pool ends.",
+    "unsettled_attempt": "An earlier attempt there must be cleaned up first.",
+}
+"""What could change a rejection, by its reason."""
 
 Filter = Callable[[Wish, Candidate, Rules, Template | None], Rejection | None]
 
@@ -104,6 +127,13 @@ def _not_now(reason: str, detail: str = "") -> Rejection:
 def not_in_allowed_pools(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
     if wish.allowed_pools and candidate.pool.name not in wish.allowed_pools:
         return _never("not_in_allowed_pools")
+    return None
+
+
+def wrong_region(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
+    region = candidate.pool.region
+    if wish.regions and region not in wish.regions:
+        return _never("wrong_region", f"the pool is in {region}" if region else "the pool has no region")
     return None
 
 
@@ -186,9 +216,10 @@ def full(wish: Wish, candidate: Candidate, rules: Rules, template: Template | No
 
 
 FILTERS: Sequence[Filter] = (
-    not_in_allowed_pools,
     denied_by_policy,
     external_not_allowed,
+    not_in_allowed_pools,
+    wrong_region,
     template_unavailable,
     missing_capabilities,
     too_large,
@@ -224,12 +255,26 @@ def place(
     return Decision(tuple(candidate.pool.name for candidate in eligible), rejected)
 
 
-def _rank(wish: Wish, candidate: Candidate) -> tuple[int, float, int]:
-    """Private before external, then cheaper; a tie is broken by the sandbox id, so that a decision can be replayed."""
-    cost = candidate.pool.cost_model
-    hourly = cost.cpu_hour * wish.size.cpu_millis / 1000 + cost.memory_gib_hour * wish.size.memory_mib / 1024
+def hourly_cost(wish: Wish, pool: Pool) -> float:
+    """What an hour of it costs there by the pool's own prices, in the operator's currency."""
+    cost = pool.cost_model
+    return cost.cpu_hour * wish.size.cpu_millis / 1000 + cost.memory_gib_hour * wish.size.memory_mib / 1024
+
+
+def _rank(wish: Wish, candidate: Candidate) -> tuple[int, int, int, float, int]:
+    """Private before external, then as the caller prefers, then cheaper.
+
+    A tie is broken by the sandbox id, so that a decision can be replayed.
+    """
+    pool = candidate.pool
     return (
-        0 if candidate.pool.trust is Trust.PRIVATE else 1,
-        hourly,
-        zlib.crc32(f"{wish.sandbox}/{candidate.pool.name}".encode()),
+        0 if pool.trust is Trust.PRIVATE else 1,
+        _place_in(wish.preferred_pools, pool.name),
+        _place_in(wish.regions, pool.region),
+        hourly_cost(wish, pool),
+        zlib.crc32(f"{wish.sandbox}/{pool.name}".encode()),
     )
+
+
+def _place_in(names: Sequence[str], name: str | None) -> int:
+    return names.index(name) if name in names else len(names)
