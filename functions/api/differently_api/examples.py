@@ -16,7 +16,7 @@ from .routes.policies import PutPolicy
 from .routes.pools import CreatePool, ReconcileRequest
 from .routes.ports import ExposedPort, ExposePort
 from .routes.secrets import PutSecret, SecretView
-from .routes.tenancy import CreateOrg, CreateProject, Quota, Suspend
+from .routes.tenancy import CreateOrg, CreateProject, Quota, RepairQuota, RepairView, Suspend
 
 SANDBOX = "sbx_01JBM2ZQ5KD3V9T7C8R1X4W6YA"
 ORG = "org_01JBM2Y0G4S8N6P2Q7T3V5X9ZB"
@@ -62,6 +62,11 @@ EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
     ExposedPort: {"port": 3000, "url": "https://3000-7f3a.ports.example.com/", "expiresAt": LATER},
     CreateOrg: {"name": "Research", "weight": 1, "quota": {"maxConcurrent": 200}},
     CreateProject: {"name": "Agents"},
+    RepairQuota: {"dryRun": True},
+    RepairView: {
+        "held": {"concurrent": 3, "cpu": 6.0, "memoryMiB": 12288, "diskGiB": 30},
+        "drift": {"concurrent": 0, "cpu": 0.0, "memoryMiB": 0, "diskGiB": 0}, "repaired": False,
+    },
     Suspend: {"reason": "the invoice of October is open"},
     Quota: {"maxConcurrent": 50, "maxCPU": 100, "maxMemoryMiB": 204800, "maxTTLSeconds": 86400},
     CreateKey: {"name": "agents in staging", "scope": "tenant", "projectId": PROJECT},

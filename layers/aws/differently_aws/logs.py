@@ -43,6 +43,7 @@ METRICS: Final = (
     Metric("pool not reconciled", "PoolsNotReconciled"),
     Metric("reconciled", "Reconciliations", ("service",), {"lost": ("Lost", "Count"), "orphans": ("Orphans", "Count")}),
     Metric("adapter bug", "AdapterFaults"),
+    Metric("quota recounted", "QuotaRecounts", ("service",), {"drift": ("QuotaDrift", "Count")}),
 )
 _BY_MESSAGE: Final = {metric.message: metric for metric in METRICS}
 OUTCOMES: Final = {2: "ok", 4: "refused", 5: "failed"}

@@ -12,7 +12,7 @@ from differently_core.model.quota import Counter, Limits
 from differently_core.model.record import Wire
 from differently_core.model.resources import UNLIMITED, Size
 from differently_core.model.tenancy import Org, Project, StateReason, TenantState
-from differently_core.operations import standing, tenants
+from differently_core.operations import recount, standing, tenants
 from differently_core.operations.core import Caller
 from differently_core.runtime.ids import OrgId, ProjectId, is_id
 
@@ -85,6 +85,19 @@ class QuotaView(Wire):
     limits: Quota
     used: Used
     waiting: int = 0
+
+
+class RepairQuota(Wire):
+    dry_run: bool = False
+    """Only count."""
+
+
+class RepairView(Wire):
+    """`held`: what its sandboxes really hold. `drift`: what the counter said beyond that, before the repair."""
+
+    held: Used
+    drift: Used
+    repaired: bool
 
 
 def _size(sandboxes: int, cpu: float | None, memory_mib: int | None, disk_gib: int | None) -> Size:
@@ -261,12 +274,28 @@ def put_project_quota(call: Call[Quota, NoQuery]) -> Answer:
     return _quota(*tenants.project_quota(call.core, org, project))
 
 
+def repair_org_quota(call: Call[RepairQuota, NoQuery]) -> RepairView:
+    return _repaired(call, _org(call.params["org"]), None)
+
+
+def repair_project_quota(call: Call[RepairQuota, NoQuery]) -> RepairView:
+    return _repaired(call, *_project(call.caller, call))
+
+
+def _repaired(call: Call[RepairQuota, NoQuery], org: OrgId, project: ProjectId | None) -> RepairView:
+    done = recount.recount(call.core, call.caller, org, project, correct=not call.body.dry_run)
+    return RepairView(held=_used(done.held), drift=_used(done.drift), repaired=done.corrected)
+
+
+def _used(held: Size) -> Used:
+    return Used(
+        concurrent=held.sandboxes, cpu=held.cpu_millis / 1000, memory_mib=held.memory_mib, disk_gib=held.disk_gib
+    )  # fmt: skip
+
+
 def _quota(limits: Limits, counter: Counter | None) -> Answer:
     """With its nulls, so that `limits` can be changed and sent back as it is."""
-    held = counter.held if counter is not None else Size()
-    used = Used(
-        concurrent=held.sandboxes, cpu=held.cpu_millis / 1000, memory_mib=held.memory_mib, disk_gib=held.disk_gib
-    )
+    used = _used(counter.held if counter is not None else Size())
     waiting = (counter.waiting or 0) if counter is not None else 0
     view = QuotaView(limits=Quota.of(limits), used=used, waiting=waiting)
     return Answer(200, view.model_dump_json(by_alias=True), {"Content-Type": JSON})
@@ -346,6 +375,11 @@ ROUTES = (
         description="Below what is held now, nothing ends and nothing new is admitted.",
     ),
     Route(
+        Method.POST, "/v1/orgs/{org}/quota/repair", Group.ADMIN, Access.OPERATOR, repair_org_quota,
+        "Count again what an organization holds", RepairQuota, NoQuery, RepairView, errors=(InvalidState,),
+        description="And put its counter right, while others create and delete. Projects are counted by themselves.",
+    ),
+    Route(
         Method.GET, "/v1/projects/{project}/quota", Group.ADMIN, Access.ANY, get_project_quota,
         "Read a project's quota", NoBody, NoQuery, QuotaView,
         description="With a tenant's key: of its own project.",
@@ -354,5 +388,10 @@ ROUTES = (
         Method.PUT, "/v1/projects/{project}/quota", Group.ADMIN, Access.OPERATOR, put_project_quota,
         "Replace a project's quota", Quota, NoQuery, QuotaView,
         description="Below what is held now, nothing ends and nothing new is admitted.",
+    ),
+    Route(
+        Method.POST, "/v1/projects/{project}/quota/repair", Group.ADMIN, Access.OPERATOR, repair_project_quota,
+        "Count again what a project holds", RepairQuota, NoQuery, RepairView, errors=(InvalidState,),
+        description="As for an organization.",
     ),
 )  # fmt: skip

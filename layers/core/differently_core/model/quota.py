@@ -27,6 +27,7 @@ class Counter(Record):
     table: ClassVar[Table] = Table.STATE
     native: ClassVar[tuple[str, ...]] = (
         *(f"free_{name}" for name in DIMENSIONS), *(f"limit_{name}" for name in DIMENSIONS), "waiting", "closed",
+        "moves",
     )  # fmt: skip
 
     scope: Scope
@@ -43,6 +44,9 @@ class Counter(Record):
     """Set, to how many, while somebody waits for this counter."""
     closed: str | None = None
     """Set (to why) while nothing new may be admitted: a draining pool, a suspended organization."""
+
+    moves: int = 0
+    """Rises with every charge and every giving back, so that whoever counts can tell that nothing moved."""
 
     @staticmethod
     def key_of(scope: Scope, name: str) -> Key:

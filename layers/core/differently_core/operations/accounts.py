@@ -34,6 +34,7 @@ def give(scope: Scope, name: str, amount: Size) -> Update:
 
 def _change(scope: Scope, name: str, amount: Size, sign: int, when: tuple[Condition, ...]) -> Update:
     add = {f"free_{key}": sign * getattr(amount, key) for key in DIMENSIONS if getattr(amount, key)}
+    add["moves"] = 1
     return Update(Counter, Counter.key_of(scope, name), name_of(scope, name), add=add, when=when)
 
 

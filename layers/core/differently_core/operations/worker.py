@@ -32,7 +32,6 @@ from ..store.ports import (
     Equals,
     Put,
     Refused,
-    Update,
 )  # fmt: skip
 from .accounts import give_back
 from .attempts import newest, unsettled
@@ -491,10 +490,13 @@ def _try_later(core: Core, sandbox: Sandbox, attempt: Attempt) -> None:
     tries = attempt.cleanup_failures + 1
     held = sandbox.reservation
     waiting = sandbox.with_(due_at=next_try(core, attempt))
-    returned: list[Update] = []
+    returned: list[Action] = []
     if held is not None and held.tenant:
         waiting = waiting.with_(reservation=held.model_copy(update={"tenant": False}))
-        returned = give_back(sandbox, keep_pool=True)
+        # Whoever counts again finds by its event what was given back.
+        returned = [
+            *give_back(sandbox, keep_pool=True), event_of(core, WORKER, "sandbox.release", sandbox, waiting)
+        ]  # fmt: skip
     _, put = write(sandbox, waiting)
     count = write_attempt(attempt, attempt.with_(cleanup_failures=tries))
     if isinstance(core.commit([put, count, *returned]), Committed) and returned:
