@@ -39,6 +39,7 @@ from differently_core.errors import (
     SandboxFailed,
     UnsupportedOperation,
 )
+from differently_core.model import features
 from differently_core.model.exec import ExecRequest
 from differently_core.runtime.clock import Clock, SystemClock
 from tests.conformance.adapters.opensandbox_fake import (
@@ -591,6 +592,152 @@ def test_one_operation_takes_one_snapshot(fake: FakeOpenSandbox, adapter: OpenSa
 def test_memory_is_not_captured_unless_the_operator_says_so(adapter: OpenSandboxAdapter) -> None:
     with pytest.raises(UnsupportedOperation, match="no_memory_snapshots"):
         adapter.snapshot(created(adapter), SnapshotRequest(SnapshotKind.MEMORY, "op"), SECONDS)
+
+
+def test_a_snapshot_whose_answer_was_lost_is_observed_and_not_taken_again(
+    fake: FakeOpenSandbox, adapter: OpenSandboxAdapter
+) -> None:
+    """Source: reliability.md F21, on a list that lags behind: it is looked for as long as there is time."""
+    source = created(adapter)
+    fake.expect("POST", "/snapshots$", drop_after)
+    fake.expect("GET", "/snapshots$", edit(lambda page: {**page, "items": []}), times=4)
+    taken = adapter.snapshot(source, SnapshotRequest(SnapshotKind.DISK, "op_1"), SECONDS)
+    assert [taken.ref] == list(fake.snapshots)
+    assert len(bodies(fake, path=f"/v1/sandboxes/{source.ref}/snapshots")) == 1
+
+
+def test_a_snapshot_that_turns_up_late_is_the_operations_and_the_later_one_goes(
+    fake: FakeOpenSandbox, adapter: OpenSandboxAdapter
+) -> None:
+    source = created(adapter)
+    request = SnapshotRequest(SnapshotKind.DISK, "op_1")
+    fake.expect("POST", "/snapshots$", drop_after)
+    fake.expect("GET", "/snapshots$", edit(lambda page: {**page, "items": []}), times=100)
+    with pytest.raises(ProviderUnavailable) as unknown:
+        adapter.snapshot(source, request, SECONDS)
+    assert not unknown.value.settled
+    (late,) = fake.snapshots
+    fake.faults[-1].times = 1  # the next look still misses it
+    assert adapter.snapshot(source, request, SECONDS).ref == late
+    assert list(fake.snapshots) == [late]
+
+
+# A delete that races a create.
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_delete_that_races_a_create_leaves_nothing(
+    fake: FakeOpenSandbox, adapter: OpenSandboxAdapter, named: bool
+) -> None:
+    """Whether the delete comes while the server still makes it, or while we wait until commands run in it."""
+
+    def deleted_meanwhile(go: Callable[[], Reply], *_: Any) -> Reply:
+        if not named:
+            adapter.delete(Target(OWNER))
+        reply = go()
+        if named:
+            adapter.delete(Target(OWNER, json.loads(reply.body)["id"]))
+        return reply
+
+    fake.expect(*CREATE, deleted_meanwhile)
+    with pytest.raises(BackendError):
+        adapter.create(wanted(), SECONDS)
+    assert fake.count() == 0
+    assert adapter.create(wanted(), SECONDS).state is InstanceState.RUNNING
+
+
+def test_a_delete_by_another_process_is_not_taken_for_a_missing_snapshot(
+    fake: FakeOpenSandbox, adapter: OpenSandboxAdapter, make: Make
+) -> None:
+    """`NotFound` of a create says that its snapshot is gone."""
+
+    def deleted_meanwhile(go: Callable[[], Reply], *_: Any) -> Reply:
+        reply = go()
+        fake.sandboxes[json.loads(reply.body)["id"]].metadata.pop(KEY_SANDBOX)
+        return reply
+
+    def gone(go: Callable[[], Reply], *_: Any) -> Reply:
+        for ref in list(fake.sandboxes):
+            fake.vanish(ref)
+        return go()
+
+    fake.expect(*CREATE, deleted_meanwhile)
+    fake.expect("PATCH", "/metadata$", gone)
+    with pytest.raises(ProviderUnavailable) as unknown:
+        adapter.create(wanted(), SECONDS)
+    assert not unknown.value.settled
+
+
+# Egress.
+
+HELD = {"egress": "allowlist", "egressAllow": ["pypi.org", "10.0.0.0/8"], "egressProbe": "127.0.0.1:1"}
+
+
+def test_egress_is_told_at_the_create_and_tried_in_the_sandbox(fake: FakeOpenSandbox, make: Make) -> None:
+    adapter = make(**HELD)
+    assert features.EGRESS_CONTROL in adapter.capabilities().features
+    created(adapter)
+    rules = [{"action": "allow", "target": "pypi.org"}, {"action": "allow", "target": "10.0.0.0/8"}]
+    assert bodies(fake)[0]["networkPolicy"] == {"defaultAction": "deny", "egress": rules}
+    assert features.EGRESS_CONTROL not in make().capabilities().features
+
+
+@pytest.mark.parametrize("what", ["names only", "no sidecar", "allows more", "reachable all the same"])
+def test_a_pool_whose_egress_is_not_held_is_not_well_and_makes_no_sandbox(
+    fake: FakeOpenSandbox, make: Make, what: str
+) -> None:
+    """Source: opensandbox.md 7.20: egress fails silently on nodes without what it needs."""
+    held = dict(HELD)
+    match what:
+        case "names only":
+            fake.egress_mode = "dns"
+        case "no sidecar":
+            fake.expect("GET", "/networkpolicy$", answer(502, "BACKEND_CONNECTION_FAILED"), times=100)
+        case "allows more":
+            fake.expect(
+                "GET", "/networkpolicy$", edit(lambda told: {**told, "policy": {"defaultAction": "allow"}}), 100
+            )
+        case _:
+            held["egressProbe"] = f"127.0.0.1:{fake.port}"
+    adapter = make(**held)
+    with pytest.raises(ProviderUnavailable):
+        adapter.health()
+    assert fake.count() == 0  # the sandbox of the check is gone again
+    with pytest.raises(ProviderUnavailable) as refused:
+        adapter.create(wanted(), SECONDS)
+    assert not refused.value.settled
+
+
+def test_egress_is_tried_once_and_not_at_every_check(fake: FakeOpenSandbox, make: Make) -> None:
+    adapter = make(**HELD)
+    for _ in range(3):
+        adapter.health()
+    assert len(bodies(fake)) == 1
+    assert fake.count() == 0
+
+
+# Which server it is.
+
+
+def test_the_servers_version_is_told_and_one_that_was_not_tested_warned_of(
+    fake: FakeOpenSandbox, adapter: OpenSandboxAdapter, make: Make
+) -> None:
+    assert (adapter.info().version, adapter.info().warnings) == ("", ())
+    adapter.health()
+    assert (adapter.info().version, adapter.info().warnings) == ("1.1.1", ())
+    fake.version = "1.2.0"
+    other = make()
+    other.health()
+    assert "OpenSandbox 1.2.0 was not tested" in other.info().warnings[0]
+    fake.expect("GET", "/version$", answer(404, ""))
+    silent = make()
+    silent.health()
+    assert "does not tell its version" in silent.info().warnings[0]
+
+
+def test_pools_of_one_server_are_known_to_share_it(make: Make, fake: FakeOpenSandbox) -> None:
+    assert make().info().backend == make(apiUrl=fake.url).info().backend != ""
+    assert make(apiUrl="https://other.example.test").info().backend != make().info().backend
 
 
 # Ports and room.

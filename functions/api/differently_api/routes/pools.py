@@ -45,7 +45,18 @@ class PoolHealth(Wire):
 
     healthy: bool
     message: str = ""
+    version: str | None = None
+    """Of the backend, where it tells."""
+    warnings: list[str] = []
+    """What an operator should know although the pool works."""
     at: datetime
+
+    @classmethod
+    def of(cls, view: PoolView) -> Self:
+        return cls(
+            healthy=view.healthy, message=view.message, version=view.version or None, warnings=list(view.warnings),
+            at=view.at,
+        )  # fmt: skip
 
 
 class SizeLimit(Wire):
@@ -118,7 +129,7 @@ class PoolDetailView(Wire):
         return cls(
             **facts,
             held=_held(detail.counter),
-            health=PoolHealth(healthy=view.healthy, message=view.message, at=view.at) if view else None,
+            health=PoolHealth.of(view) if view else None,
             capabilities=Offer.of(view) if view else None,
             capacity=Room.of(view) if view and view.bounded else None,
         )

@@ -63,6 +63,8 @@ class Registration:
     verification: Verification
     limits: tuple[str, ...]
     """What it cannot do or does otherwise than one would expect: whole sentences."""
+    tested_versions: tuple[str, ...] = ()
+    """Releases of the backend that the tests ran against; a pool on another one carries a warning."""
 
     def schema(self) -> dict[str, JsonValue]:
         return self.config.model_json_schema()

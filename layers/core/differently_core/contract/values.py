@@ -80,8 +80,9 @@ class CreateRequest:
 
 @dataclass(frozen=True)
 class Info:
-    """`settles_seconds`: how long after a create call ended a late instance may still turn up at the backend.
+    """`version` is the backend's own, empty where it tells none.
 
+    `settles_seconds`: how long after a create call ended a late instance may still turn up at the backend.
     `idempotent_create`: True when a repeated create under one sandbox id returns the first instance, never a second.
     """
 
@@ -101,6 +102,8 @@ class Info:
     A cleanup of one pool must know whether what it finds may be in use through another. Empty: it may, by every pool
     of the kind; then a ref must be unlike those of other backends, or cleanups there wait for each other.
     """
+    warnings: tuple[str, ...] = ()
+    """What an operator should know about this backend although it works: whole sentences."""
 
 
 @dataclass(frozen=True)

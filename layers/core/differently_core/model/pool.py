@@ -69,6 +69,8 @@ class PoolView(Record):
     at: datetime
     healthy: bool
     message: str = ""
+    version: str = ""
+    warnings: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     max_cpu_millis: int = 0
     max_memory_mib: int = 0

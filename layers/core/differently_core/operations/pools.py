@@ -173,8 +173,10 @@ def probe(core: Core, pool: Pool) -> PoolView:
 def _look(core: Core, pool: Pool, adapter: Adapter) -> PoolView:
     can = calling(adapter, adapter.capabilities)
     room = calling(adapter, adapter.capacity)
+    about = calling(adapter, adapter.info)
     return PoolView(
-        name=pool.name, at=core.clock.now(), healthy=True, features=tuple(sorted(can.features)),
+        name=pool.name, at=core.clock.now(), healthy=True, version=about.version, warnings=about.warnings,
+        features=tuple(sorted(can.features)),
         max_cpu_millis=can.max_cpu_millis, max_memory_mib=can.max_memory_mib, max_disk_gib=can.max_disk_gib,
         templates=can.templates, regions=can.regions, bounded=room.bounded, free_cpu_millis=room.free_cpu_millis,
         free_memory_mib=room.free_memory_mib, largest_free_cpu_millis=room.largest_free_cpu_millis,

@@ -48,6 +48,7 @@ class Sandbox:
     image: str | None = None
     snapshot: str | None = None
     secure: bool = False
+    policy: dict[str, Any] | None = None
     turns: list[Status] = field(default_factory=list)
 
     def told(self) -> dict[str, Any]:
@@ -115,6 +116,8 @@ class FakeOpenSandbox:
         self.requests: list[Request] = []
         self.pause_turns: list[Status] | None = None
         """What reads find after the next pause was accepted, one each; without it the pause is done at once."""
+        self.version = "1.1.1"
+        self.egress_mode = "dns+nft"
         self.page_size_max = 200
         self.lingers = False
         """Deleted sandboxes stay as Stopping until `vanish`."""
@@ -171,6 +174,8 @@ class FakeOpenSandbox:
             return self._inside(request, *through.groups())
         if path == "/health":
             return told(200, {"status": "healthy"})
+        if path == "/version":
+            return told(200, {"version": self.version})
         given = request.headers.get("open-sandbox-api-key")
         if given is None:
             return refused(401, "MISSING_API_KEY", "Authentication credentials are missing.")
@@ -281,7 +286,7 @@ class FakeOpenSandbox:
         made = Sandbox(
             identity, Box(identity, root, dict(body.get("env") or {})), RUNNING[self.runtime] if runs else FAILED,
             now, [*prefix, *entrypoint], metadata, expires, image, source.id if source else None,
-            secure=bool(body.get("secureAccess")),
+            secure=bool(body.get("secureAccess")), policy=body.get("networkPolicy"),
         )  # fmt: skip
         self.sandboxes[identity] = made
         return made
@@ -461,6 +466,13 @@ class FakeOpenSandbox:
     # The rest.
 
     def network_policy(self, request: Request, ref: str) -> Reply:
+        found = self._found(ref)
+        if isinstance(found, Reply):
+            return found
+        if found.policy:
+            mode = "deny_all" if found.policy.get("defaultAction", "deny") == "deny" else "allow_all"
+            told_policy = {"defaultAction": "deny", "egress": [], **found.policy}
+            return told(200, {"status": "ok", "mode": mode, "enforcementMode": self.egress_mode, "policy": told_policy})
         return refused(502, "BACKEND_CONNECTION_FAILED", "Could not connect to the backend sandbox")
 
     def diagnostics(self, request: Request, ref: str, kind: str) -> Reply:

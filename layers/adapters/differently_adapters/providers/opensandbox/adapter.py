@@ -57,20 +57,26 @@ from differently_core.errors import (
 )
 from differently_core.model import features
 from differently_core.model.exec import ExecRequest, FileInfo, Job, Stream
+from differently_core.model.resources import Size
+from differently_core.runtime.ids import SystemIds
 
 from ...execd import PORT as EXECD_PORT
 from ...execd import Execd, Files, Place
 from ...jobs import ShellJobs
-from . import snapshots
-from .config import OpenSandboxConfig, Runtime
+from . import egress, snapshots
+from .config import Egress, OpenSandboxConfig, Runtime
+from .errors import begun
 from .lifecycle import Lifecycle
 from .making import ANSWER_SECONDS, Maker
 from .moving import Mover
+from .server import Server
 from .states import instance, phase
 from .wire import SandboxRead
 
 SETTLES_SECONDS: Final = 60.0
 """Beyond the server's own limit for a create: a gateway may have given up on it, and lists lag behind."""
+PROBE_CPU_MILLIS: Final = 500
+PROBE_MEMORY_MIB: Final = 256
 EGRESS_PORT: Final = 18080
 PORT_MAX: Final = 65_535
 PLACES_MAX: Final = 1_024
@@ -81,7 +87,7 @@ _ONLY_DOCKER: Final = (Operation.PAUSE, Operation.RESUME)
 _NEVER: Final[Declaration] = {
     Operation.CALL_OFF: Unsupported("pause_is_immediate"),
     Operation.PORT_REVOKE: Unsupported("addresses_expire"),
-    Operation.EGRESS_SET: Unsupported("no_egress_control"),
+    Operation.EGRESS_SET: Unsupported("egress_is_set_for_the_pool"),
 }
 
 
@@ -107,10 +113,13 @@ class OpenSandboxAdapter:
             raise TypeError("an opensandbox adapter needs an OpenSandboxConfig")
         self._config = context.config
         self._pool = context.pool
+        self._installation = context.installation
         self._clock = context.clock
+        self._ids = SystemIds(context.clock)
         self._api = Lifecycle(self._config, context.credential.get("api_key", "").strip(), context.clock)
         self._places: OrderedDict[str, Place] = OrderedDict()
-        self._maker = Maker(self._api, self._config, context.clock, self._runs_commands)
+        self._maker = Maker(self._api, self._config, context.clock, self._working)
+        self._server = Server(self._api, context.clock)
         self._mover = Mover(
             self._api, context.clock, self._config.runtime, self._find, self._runs_commands, self._never_paused
         )  # fmt: skip
@@ -121,9 +130,11 @@ class OpenSandboxAdapter:
     def info(self) -> Info:
         seconds = self._config.create_seconds
         return Info(
-            kind=self.kind, version="1", trust=None, isolation=self._config.isolation, idempotent_create=False,
-            settles_seconds=seconds + SETTLES_SECONDS, create_seconds=seconds + 2 * ANSWER_SECONDS,
-            description=f"OpenSandbox on the {self._config.runtime} runtime.",
+            kind=self.kind, version=self._server.version, trust=None, isolation=self._config.isolation,
+            idempotent_create=False, settles_seconds=seconds + SETTLES_SECONDS,
+            create_seconds=seconds + 2 * ANSWER_SECONDS, warnings=self._server.warnings(),
+            description=f"OpenSandbox {self._server.version} on the {self._config.runtime} runtime.".replace("  ", " "),
+            backend=self._api.base,
         )  # fmt: skip
 
     def capabilities(self) -> Capabilities:
@@ -137,6 +148,8 @@ class OpenSandboxAdapter:
             told |= {features.STOP_START, features.PERSISTENCE_DISK}
         if self._config.ports == "signed":
             told |= {features.PORTS_EXPOSE}
+        if self._config.egress is not Egress.OPEN:
+            told |= {features.EGRESS_CONTROL}
         if self._config.template_id is not None or self._config.pool_ref is not None:
             told -= {features.SNAPSHOTS_DISK, features.FORK}
         return Capabilities(
@@ -164,7 +177,22 @@ class OpenSandboxAdapter:
         )  # fmt: skip
 
     def health(self) -> None:
+        """The first one also tries the egress rules, if the pool has any and made no sandbox yet."""
         self._as_outage(self._api.look)
+        self._server.look()
+        if not self._maker.egress_proved:
+            self._as_outage(self._try_egress)
+
+    def _try_egress(self) -> None:
+        owner = Owner(self._installation, self._ids.new("probe").lower())
+        size = Size(sandboxes=1, cpu_millis=PROBE_CPU_MILLIS, memory_mib=PROBE_MEMORY_MIB, disk_gib=0)
+        request = CreateRequest(owner, "", "", "", None, size, ttl_seconds=60)
+        try:
+            self._maker.create(request, self.info().create_seconds)
+        finally:
+            self.delete(Target(owner))
+        if not self._maker.egress_proved:
+            raise ProviderUnavailable("No sandbox came up in which the egress rules could be tried.", settled=True)
 
     def verify_credential(self) -> None:
         self._as_outage(self._api.look)
@@ -194,14 +222,18 @@ class OpenSandboxAdapter:
     def create(self, request: CreateRequest, deadline: float) -> Instance:
         return self._maker.create(request, deadline)
 
-    def _runs_commands(self, seen: SandboxRead) -> bool:
+    def _working(self, seen: SandboxRead) -> Execd | None:
+        """Its execd, if commands run in it."""
         try:
             execd = self._execd(seen)
             execd.ping()
             self._keep(seen.id, execd.place())
         except DifferentlyError:
-            return False
-        return True
+            return None
+        return execd
+
+    def _runs_commands(self, seen: SandboxRead) -> bool:
+        return self._working(seen) is not None
 
     def get(self, target: Target) -> Instance:
         return self._observed(self._find(target))
@@ -223,6 +255,7 @@ class OpenSandboxAdapter:
             return error
 
     def delete(self, target: Target) -> None:
+        self._maker.call_off(target.owner)
         if target.ref is None:
             for seen in self._api.owned(target.owner):
                 self._api.delete(seen.id)
@@ -318,7 +351,11 @@ class OpenSandboxAdapter:
 
     def start(self, target: Target, deadline: float) -> Instance:
         self._need(Operation.START)
-        return self._mover.resumed(target, deadline)
+        made = self._mover.resumed(target, deadline)
+        if made.state is InstanceState.RUNNING:
+            with begun():  # its pod is a new one, and so is what holds its egress
+                egress.check(self._api, self._config, made.ref, self._reach(Target(target.owner, made.ref)))
+        return made
 
     def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
         self._need(Operation.PAUSE)

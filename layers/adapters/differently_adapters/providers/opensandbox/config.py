@@ -15,6 +15,7 @@ from ...execd import LineEndings
 from ...http import Endpoint, EndpointRules, parse_endpoint
 
 Name = Annotated[str, Field(min_length=1, max_length=512)]
+Target = Annotated[str, Field(pattern=r"^[A-Za-z0-9*][A-Za-z0-9.:/*-]{0,252}$")]
 
 
 class Runtime(StrEnum):
@@ -22,6 +23,16 @@ class Runtime(StrEnum):
     """Pause freezes the container and keeps its memory."""
     KUBERNETES = "kubernetes"
     """What OpenSandbox calls pause commits the disk and frees the pod: a stop."""
+
+
+class Egress(StrEnum):
+    """What sandboxes of the pool may reach."""
+
+    OPEN = "open"
+    """Whatever the network lets them; no rules are sent."""
+    NONE = "none"
+    ALLOWLIST = "allowlist"
+    """What `egressAllow` names."""
 
 
 class OpenSandboxConfig(BaseModel):
@@ -55,6 +66,12 @@ class OpenSandboxConfig(BaseModel):
     port_scheme: Literal["http", "https"] = "https"
     port_url_seconds: Annotated[int, Field(ge=60, le=86_400)] = 3600
     """The longest life of a port's address. Its signature has 32 bits, so keep it short."""
+    egress: Egress = Egress.OPEN
+    """Enforced by OpenSandbox's sidecar, and checked in every sandbox."""
+    egress_allow: Annotated[tuple[Target, ...], Field(max_length=256)] = ()
+    """Names such as `pypi.org` and `*.example.com`, addresses and CIDR blocks."""
+    egress_probe: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]{1,253}:[0-9]{1,5}$")] = "1.1.1.1:443"
+    """An address that nobody allows: a sandbox that reaches it shows that the rules have no effect."""
     allow_http: bool = False
     """Plain http, also to execd: keys and contents travel in the clear."""
     allow_private: bool = False
@@ -91,6 +108,10 @@ class OpenSandboxConfig(BaseModel):
             raise ValueError("give templateId or poolRef, not both")
         if self.pool_ref is not None and self.runtime is not Runtime.KUBERNETES:
             raise ValueError("poolRef needs the kubernetes runtime")
+        if (self.egress is Egress.ALLOWLIST) != bool(self.egress_allow):
+            raise ValueError("egressAllow goes with egress allowlist, and names what may be reached")
+        if self.egress is not Egress.OPEN and self.pool_ref is not None:
+            raise ValueError("sandboxes of a poolRef are made beforehand and take no egress rules")
         return self
 
     @property

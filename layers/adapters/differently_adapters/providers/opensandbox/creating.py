@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from pydantic import JsonValue
@@ -11,6 +13,7 @@ from differently_core.contract import CreateRequest, Owner
 from differently_core.errors import InvalidRequest
 from differently_core.runtime.clock import Clock
 
+from . import egress
 from .config import OpenSandboxConfig
 from .wire import KEY_INSTALLATION, KEY_SANDBOX, SandboxRead
 
@@ -36,6 +39,7 @@ def body(request: CreateRequest, config: OpenSandboxConfig) -> dict[str, JsonVal
         "timeout": min(timeout, config.timeout_seconds_max),
         "metadata": {**labels(request.owner)},
     }
+    sent |= egress.policy(config)
     if request.env:
         sent["env"] = {**request.env}
     if request.from_snapshot is not None:
@@ -100,6 +104,32 @@ class Waits:
         self._clock.sleep(self._next)
         self._next = min(self._next * 2, POLL_SECONDS_MAX)
         return True
+
+
+class Underway:
+    """The creates that run in this process, and which of them nobody wants any more."""
+
+    def __init__(self) -> None:
+        self._unwanted: dict[Owner, list[threading.Event]] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def of(self, owner: Owner) -> Iterator[threading.Event]:
+        unwanted = threading.Event()
+        with self._lock:
+            self._unwanted.setdefault(owner, []).append(unwanted)
+        try:
+            yield unwanted
+        finally:
+            with self._lock:
+                self._unwanted[owner].remove(unwanted)
+                if not self._unwanted[owner]:
+                    del self._unwanted[owner]
+
+    def mark(self, owner: Owner) -> None:
+        with self._lock:
+            for unwanted in self._unwanted.get(owner, ()):
+                unwanted.set()
 
 
 class Stalls:

@@ -22,6 +22,7 @@ from .wire import (
     KEY_INSTALLATION,
     KEY_SANDBOX,
     EndpointRead,
+    PolicyRead,
     PoolList,
     PoolRead,
     RenewalRead,
@@ -31,11 +32,13 @@ from .wire import (
     SnapshotRead,
     TemplatePage,
     TemplateRead,
+    VersionRead,
     read,
 )
 
 CALL_SECONDS: Final = 30.0
 PROBE_SECONDS: Final = 10.0
+VERSION_CHARACTERS_MAX: Final = 64
 KEY_HEADER: Final = "OPEN-SANDBOX-API-KEY"
 
 
@@ -103,6 +106,10 @@ class Lifecycle:
     def resume(self, ref: str) -> None:
         self._http.answer(Call("POST", f"{_at(ref)}/resume", Deadlines(CALL_SECONDS)))
 
+    def policy(self, ref: str) -> PolicyRead:
+        """The egress rules in force, as the sandbox's sidecar tells them."""
+        return read(PolicyRead, self._told("GET", f"{_at(ref)}/networkpolicy"))
+
     # Endpoints.
 
     def reach(self, ref: str, port: int) -> Http:
@@ -130,6 +137,10 @@ class Lifecycle:
         return read(EndpointRead, self._told("GET", f"{_at(ref)}/endpoints/{port}", query, mutates=mutates))
 
     @property
+    def base(self) -> str:
+        return self._server.url
+
+    @property
     def host(self) -> str:
         return self._server.authority
 
@@ -151,6 +162,9 @@ class Lifecycle:
         self._remove(f"/snapshots/{segment(ref)}")
 
     # The installation.
+
+    def version(self) -> str:
+        return read(VersionRead, self._told("GET", "/version", seconds=PROBE_SECONDS)).version[:VERSION_CHARACTERS_MAX]
 
     def pool(self, name: str) -> PoolRead:
         return read(PoolRead, self._told("GET", f"/pools/{segment(name)}"))

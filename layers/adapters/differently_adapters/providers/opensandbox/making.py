@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Final
+from threading import Event
+from typing import Final, NoReturn
 
 from differently_core.contract import CreateRequest, Instance, InstanceState, Owner
 from differently_core.errors import (
@@ -17,8 +18,9 @@ from differently_core.errors import (
 )
 from differently_core.runtime.clock import Clock
 
-from . import creating, snapshots
-from .config import OpenSandboxConfig
+from ...execd import Execd
+from . import creating, egress, snapshots
+from .config import Egress, OpenSandboxConfig
 from .errors import begun
 from .lifecycle import CALL_SECONDS, Lifecycle
 from .states import instance, phase
@@ -31,25 +33,41 @@ LOOK_SECONDS: Final = 5.0
 
 
 class Maker:
-    """`runs_commands` tells whether a sandbox is really there, which its state does not."""
+    """`working` gives the execd of a sandbox in which commands run: its state says more than is true."""
 
     def __init__(
-        self, api: Lifecycle, config: OpenSandboxConfig, clock: Clock, runs_commands: Callable[[SandboxRead], bool]
+        self, api: Lifecycle, config: OpenSandboxConfig, clock: Clock, working: Callable[[SandboxRead], Execd | None]
     ) -> None:
         self._api = api
         self._config = config
         self._clock = clock
-        self._runs_commands = runs_commands
+        self._working = working
         self._stalls = creating.Stalls()
+        self._underway = creating.Underway()
+        self.egress_proved = config.egress is Egress.OPEN
+        """Whether a sandbox of this pool was seen to be held by its rules."""
 
     def create(self, request: CreateRequest, deadline: float) -> Instance:
         ends = self._clock.monotonic() + deadline
-        found = self._living(self._api.owned(request.owner, min(deadline, CALL_SECONDS)))
-        if found is None and request.from_snapshot is not None:
-            snapshots.check(self._api.snapshot_get(request.from_snapshot), request.owner.installation)
-        ref = found.id if found is not None else self._make(request, ends)
+        with self._underway.of(request.owner) as unwanted:
+            found = self._living(self._api.owned(request.owner, min(deadline, CALL_SECONDS)))
+            if found is None and request.from_snapshot is not None:
+                snapshots.check(self._api.snapshot_get(request.from_snapshot), request.owner.installation)
+            ref = found.id if found is not None else self._make(request, ends)
+            with begun():
+                made = self._ready(request, ref, ends, unwanted)
+            if unwanted.is_set():
+                self._take_back(ref)
+            return made
+
+    def call_off(self, owner: Owner) -> None:
+        """The owner's sandbox is being deleted: a create that is under way here takes back what it makes."""
+        self._underway.mark(owner)
+
+    def _take_back(self, ref: str) -> NoReturn:
         with begun():
-            return self._ready(request, ref, ends)
+            self._api.delete(ref)
+        raise SandboxFailed("The sandbox was deleted while it was being made.", settled=True)
 
     def _living(self, found: Sequence[SandboxRead]) -> SandboxRead | None:
         """The oldest that is not on its way out; a create is repeated only when there is none at all."""
@@ -93,28 +111,31 @@ class Maker:
         except DifferentlyError:
             return None
 
-    def _ready(self, request: CreateRequest, ref: str, ends: float) -> Instance:
+    def _ready(self, request: CreateRequest, ref: str, ends: float, unwanted: Event) -> Instance:
         """Look at it until commands run in it: "Running" is said of a container that has died at once, too."""
         waits = creating.Waits(self._clock, ends)
-        while True:
-            seen = self._seen_new(ref)
+        pending = Instance(ref, request.owner, InstanceState.PENDING, message="commands do not run in it yet")
+        while not unwanted.is_set():
+            seen = self._seen_new(ref, request)
             if seen is not None:
-                seen = self._labelled(seen, request)
                 made = self._observed(seen)
                 if made.state is InstanceState.ERROR:
                     raise SandboxFailed(f"The sandbox failed to start: {made.message}.")
-                if made.state is InstanceState.RUNNING and self._runs_commands(seen):
+                execd = self._working(seen) if made.state is InstanceState.RUNNING else None
+                if execd is not None:
+                    egress.check(self._api, self._config, ref, execd)
+                    self.egress_proved = True
                     return self._extended(made, request)
             if not waits.again():
+                if seen is None:
+                    raise ProviderUnavailable("The sandbox was created and then was not there.")
                 break
-        if seen is None:
-            raise ProviderUnavailable("The sandbox was created and then was not there.")
-        return Instance(ref, request.owner, InstanceState.PENDING, message="commands do not run in it yet")
+        return pending
 
-    def _seen_new(self, ref: str) -> SandboxRead | None:
-        """None while reads lag behind the create."""
+    def _seen_new(self, ref: str, request: CreateRequest) -> SandboxRead | None:
+        """It with our labels; None while reads lag behind the create, or when somebody deleted it meanwhile."""
         try:
-            return self._api.sandbox(ref)
+            return self._labelled(self._api.sandbox(ref), request)
         except NotFound:
             return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 from differently_core.contract import Owner, SnapshotInfo, SnapshotKind, SnapshotRequest, SnapshotState
@@ -49,25 +50,39 @@ def take(
     """Take it, or find the one that this same operation took before, and follow it until it is ready."""
     waits = Waits(clock, clock.monotonic() + deadline)
     name = name_of(owner, request)
-    seen = _first(api, source, name) or _begin(api, source, name)
+    seen = _first(api, source, name) or _begin(api, source, name, waits)
     with begun():
         while seen.status.state.lower() == "creating" and waits.again():
             seen = api.snapshot_get(seen.id)
     return observed(seen, owner)
 
 
-def _begin(api: Lifecycle, source: SandboxRead, name: str) -> SnapshotRead:
+def _begin(api: Lifecycle, source: SandboxRead, name: str, waits: Waits) -> SnapshotRead:
+    """Sent once. After a lost answer it is looked for as long as there is time, and never sent again."""
     try:
-        return api.snapshot(source.id, name)
+        begun_now = api.snapshot(source.id, name)
     except BackendError as error:
         if error.settled:
             raise
         found = _first(api, source, name)
+        while found is None and waits.again():
+            found = _first(api, source, name)
         if found is None:
             raise
         return found
+    return _one_of(api, source, begun_now, name)
+
+
+def _one_of(api: Lifecycle, source: SandboxRead, made: SnapshotRead, name: str) -> SnapshotRead:
+    """An earlier attempt of the same operation may have come to light: the older one is the operation's."""
+    with begun():
+        first = _first(api, source, name) or made
+        if first.id != made.id:
+            with suppress(InvalidState):  # it cannot be removed while it is being made; it has a name of ours
+                api.snapshot_delete(made.id)
+    return first
 
 
 def _first(api: Lifecycle, source: SandboxRead, name: str) -> SnapshotRead | None:
     found = api.snapshots_named(source.id, name)
-    return min(found, key=lambda seen: seen.created_at, default=None)
+    return min(found, key=lambda seen: (seen.created_at, seen.id), default=None)

@@ -110,6 +110,25 @@ class TemplatePage(Read):
     items: list[TemplateRead]
 
 
+class RuleRead(Read):
+    action: str
+    target: str
+
+
+class RulesRead(Read):
+    default_action: str = "deny"
+    egress: list[RuleRead] = []
+
+
+class PolicyRead(Read):
+    enforcement_mode: str = ""
+    policy: RulesRead
+
+
+class VersionRead(Read):
+    version: str
+
+
 def read(shape: type[T], body: JsonValue) -> T:
     """An answer as `shape`; another one is the backend's fault, and whether the call had an effect is unknown."""
     try:
