@@ -52,11 +52,13 @@ class Secrets:
             return text
         return self._without_pieces(self._pattern.sub(REDACTED, text[:TEXT_CHARACTERS_MAX]))
 
+    def may_be_in(self, raw: bytes) -> bool:
+        """Whether JSON may hold one; escapes hide what they spell."""
+        return b"\\" in raw or any(form in raw for _, form in self._forms)
+
     def redact_json(self, value: JsonValue, raw: bytes) -> JsonValue:
         """The same for what was parsed from `raw`, which tells cheaply whether there is anything to do."""
-        if b"\\" in raw or any(form in raw for _, form in self._forms):
-            return self._walk(value)
-        return value
+        return self._walk(value) if self.may_be_in(raw) else value
 
     def _walk(self, value: JsonValue) -> JsonValue:
         match value:

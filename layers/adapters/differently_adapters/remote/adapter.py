@@ -111,6 +111,7 @@ from .wire import (
 
 T = TypeVar("T", bound=Told)
 V = TypeVar("V")
+W = TypeVar("W")
 
 LOOK_SECONDS: Final = 15.0
 LIST_SECONDS: Final = 60.0
@@ -278,7 +279,7 @@ class RemoteAdapter:
     def _listed(self, query: Mapping[str, str]) -> Sequence[InstanceJson]:
         deadlines = Deadlines(LIST_SECONDS)
         call = Call("GET", f"{BASE}/instances", deadlines, query=query, answer_bytes_max=LIST_BYTES_MAX)
-        return self._parsed(call, self._http.json(call), instances_json)
+        return self._parsed(call, self._http.json_bytes(call), instances_json)
 
     def _find(self, owner: Owner) -> Sequence[Instance]:
         """Every instance that carries the owner, at least one."""
@@ -630,7 +631,7 @@ class RemoteAdapter:
             value = None if answer.status == 204 else answer.json()
         return None if value is None else self._parsed(call, value, shaped)
 
-    def _parsed(self, call: Call, value: JsonValue, shaped: Callable[[JsonValue], V]) -> V:
+    def _parsed(self, call: Call, value: W, shaped: Callable[[W], V]) -> V:
         try:
             return shaped(value)
         except ValidationError as error:

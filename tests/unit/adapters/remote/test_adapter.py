@@ -7,6 +7,8 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import FrozenInstanceError, asdict, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,10 +16,12 @@ from pydantic import ValidationError
 
 from differently_adapters.remote import RemoteAdapter, RemoteConfig
 from differently_adapters.remote.adapter import KNOWN_SECONDS, NOBODY, UNKNOWN_SECONDS
+from differently_adapters.remote.wire import instance_value, instances_json
 from differently_adapters.testing import a_create_request
 from differently_core.contract import (
     AdapterContext,
     Exit,
+    Instance,
     InstanceState,
     Operation,
     Output,
@@ -526,3 +530,28 @@ def test_an_endpoint_that_was_not_opted_in_to_is_refused(config: dict[str, Any])
 def test_a_wrong_configuration_is_refused(config: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         RemoteConfig.model_validate(config)
+
+
+@pytest.mark.parametrize(
+    ("more", "fields"),
+    [
+        ({}, {}),
+        ({"message": None, "region": None, "expiresAt": None, "idle": None}, {}),
+        (
+            {"message": "m", "region": "r", "prepared": "p", "incarnation": "i", "idle": True,
+             "expiresAt": "2026-01-01T00:00:00Z", "installation": "inst_a", "unknown": 1},
+            {"message": "m", "region": "r", "prepared": "p", "incarnation": "i", "idle": True,
+             "expires_at": datetime(2026, 1, 1, tzinfo=UTC)},
+        ),
+    ],
+)  # fmt: skip
+def test_an_instance_from_the_wire_is_like_any_other(more: dict[str, object], fields: dict[str, Any]) -> None:
+    """It is made past its constructor, so whatever a value can do is held against one that was made by it."""
+    (told,) = instances_json(json.dumps([{"ref": "r", "sandboxId": "s", "state": "running", **more}]).encode())
+    owner = Owner("inst_a", "s")
+    made, like = instance_value(told, owner), Instance("r", owner, InstanceState.RUNNING, **fields)
+    assert (made, hash(made), asdict(made)) == (like, hash(like), asdict(like))
+    assert repr(replace(made, expires_at=None)) == repr(replace(like, expires_at=None))
+    assert replace(made, message="x") == replace(like, message="x")
+    with pytest.raises(FrozenInstanceError):
+        made.message = "x"  # type: ignore[misc]
