@@ -75,7 +75,7 @@ def test_the_sdk_lives_a_sandboxs_whole_life_on_the_stand_in(fake: FakeOpenSandb
 
 def test_the_adapter_and_the_sdk_see_the_same_sandbox(fake: FakeOpenSandbox) -> None:
     identity = tell(fake, "direct")["sync"]["id"]
-    config = OpenSandboxConfig(api_url=fake.url, runtime="docker", allow_http=True)
+    config = OpenSandboxConfig(api_url=fake.url, runtime="docker", allow_http=True, allow_loopback=True)
     adapter = OpenSandboxAdapter(AdapterContext("p", "inst_sdk", config, SystemClock(), {"api_key": "k"}))
     target = Target(OWNER)
     assert (adapter.get(target).ref, adapter.get(target).state) == (identity, InstanceState.RUNNING)
