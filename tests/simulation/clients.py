@@ -17,8 +17,8 @@ from differently_core.model.idempotency import IdempotencyRow
 from differently_core.model.pool import PoolState
 from differently_core.model.quota import Limits
 from differently_core.model.resources import Size
-from differently_core.model.sandbox import GONE, Sandbox
-from differently_core.operations import execution, pools, sandboxes, tenants
+from differently_core.model.sandbox import GONE, WAYS, MoveKind, Sandbox, Status
+from differently_core.operations import execution, moves, pools, sandboxes, tenants
 from differently_core.operations.core import Caller, Core
 from differently_core.operations.create import Created, create
 from differently_core.operations.requests import CreateSandbox, UpdateSandbox
@@ -60,7 +60,7 @@ class Calls:
         self._pools = pool_names
         self._monitor = monitor
         self._tally = tally
-        self.ttls = (1, 2, 5, 10, 30, 120, 3600, 0)
+        self.ttls = (1, 2, 5, 10, 30, 120, 900, 3600, 7200, 0)
 
     def create(self, core: Core) -> Job:
         client = self._rng.choice(self._clients)
@@ -97,6 +97,13 @@ class Calls:
     def execute(self, core: Core) -> Job:
         client, sandbox = self._known()
         return Job("exec", lambda: self._execute(core, client, sandbox))
+
+    def move(self, core: Core) -> Job:
+        client, sandbox = self._known()
+        row = self._monitor.rows.get(Sandbox.key_of(SandboxId(sandbox)))
+        fitting = [kind for kind, way in WAYS.items() if isinstance(row, Sandbox) and way.before is row.status]
+        kind = self._rng.choice(fitting if fitting and self._rng.random() < 0.8 else tuple(MoveKind))
+        return Job(kind.value, lambda: self._move(core, client, sandbox, kind))
 
     def quota(self, core: Core) -> Job:
         caller = self._rng.choice(self._clients).caller
@@ -229,6 +236,17 @@ class Calls:
             result = execution.run(core, client.caller, sandbox, ExecRequest(command="whoami", timeout_seconds=5))
             ours = f"{sandbox} {self._stored(sandbox).backend_ref}".encode()
             must(result.stdout == ours, "I1", f"a command for {ours!r} ran in {result.stdout!r}")
+
+        try:
+            self.answered(call)
+        except BackendError:
+            self._tally["answer backend_error"] += 1
+
+    def _move(self, core: Core, client: Client, sandbox: str, kind: MoveKind) -> None:
+        def call() -> None:
+            answer = moves.ask(core, client.caller, sandbox, kind)
+            fits = (WAYS[kind].after, WAYS[kind].during, *((Status.QUEUED,) if WAYS[kind].wakes else ()))
+            must(answer.status in fits, "I7", f"a {kind} was answered {answer.status}")
 
         try:
             self.answered(call)

@@ -10,14 +10,14 @@ from differently_core.model.queue import QueueRow
 from differently_core.model.quota import Counter, Scope
 from differently_core.model.record import Key, Record
 from differently_core.model.resources import DIMENSIONS
-from differently_core.model.sandbox import ENDED, Sandbox, Status
+from differently_core.model.sandbox import ENDED, ON_THE_WAY, Sandbox, Status
 from differently_core.operations.wishes import wish_of
 from differently_core.policy.placement import Candidate, Rules, place
 
 from .installation import ANOTHER, Installation
 from .monitor import must
 
-PASSING = frozenset({Status.PROVISIONING, Status.TERMINATING})
+PASSING = frozenset({Status.PROVISIONING, Status.TERMINATING}) | ON_THE_WAY
 
 
 def unrest(world: Installation) -> list[str]:
@@ -88,6 +88,9 @@ def _fits(world: Installation, sandbox: Sandbox) -> str | None:
         return None
     policies = [rows.get(Policy.key_of(scope)) for scope in (GLOBAL, sandbox.org, sandbox.project)]
     rules = Rules([policy.rules for policy in policies if isinstance(policy, Policy)])
+    if sandbox.move is not None:
+        assert sandbox.pool is not None
+        return sandbox.pool if sandbox.size.fits_in(_counter(rows, Scope.POOL, sandbox.pool).free) else None
     template = rows.get(Template.key_of(sandbox.template))
     candidates = []
     for pool in (row for row in rows.values() if isinstance(row, Pool)):

@@ -24,7 +24,18 @@ from differently_core.model.queue import QueueRow
 from differently_core.model.quota import Counter, Scope
 from differently_core.model.record import Key, Record
 from differently_core.model.resources import DIMENSIONS, Size
-from differently_core.model.sandbox import ENDED, GONE, LIVE, TRANSITIONS, Sandbox, SandboxEnv, Status
+from differently_core.model.sandbox import (
+    ACTIVE,
+    AT_REST,
+    ENDED,
+    GONE,
+    LIVE,
+    ON_THE_WAY,
+    TRANSITIONS,
+    Sandbox,
+    SandboxEnv,
+    Status,
+)
 from differently_core.operations.catalog import CACHE_SECONDS
 from differently_core.operations.worker import CREATE_CALLS_MAX
 from differently_core.runtime.clock import Clock
@@ -69,6 +80,7 @@ class Monitor:
         self._tally = tally
         self._requests: dict[int, tuple[CreateRequest, int]] = {}
         self._calls: Tally[tuple[str, int]] = Tally()
+        self._moves: Tally[str] = Tally()
         self._makers: dict[tuple[str, str, str], int] = {}
         """Which attempt of a sandbox made an instance, by sandbox, backend and ref."""
 
@@ -192,7 +204,11 @@ class Monitor:
         if after.status is Status.RUNNING:
             assert after.started_at is not None
             lifetime = timedelta(seconds=after.ttl_seconds)
-            must(after.expires_at == after.started_at + lifetime, "I14", f"{after.id} has another lifetime")
+            is_first = before is not None and before.status is Status.PROVISIONING
+            must(
+                not is_first or after.expires_at == after.started_at + lifetime, "I14",
+                f"{after.id} has another lifetime",
+            )  # fmt: skip
 
     def _judge_user_writes(self, before: Sandbox, after: Sandbox, events: Sequence[Event]) -> None:
         """Only an update changes what users write."""
@@ -254,14 +270,29 @@ class Monitor:
         open_ones = [number for number, attempt in attempts.items() if attempt.status in CALLABLE]
         if open_ones not in ([], [sandbox.attempt]):
             fail("I1", f"{sandbox.id}: attempts {open_ones} are open")
-        if open_ones and (sandbox.status in ENDED or sandbox.status is Status.QUEUED):
+        new_in_queue = sandbox.status is Status.QUEUED and sandbox.move is None
+        if open_ones and (sandbox.status in ENDED or new_in_queue):
             fail("I4", f"{sandbox.id} is {sandbox.status} and an attempt is open")
+        self._judge_move_of(sandbox)
         if sandbox.status is Status.RUNNING:
             newest = attempts[sandbox.attempt]
             if newest.status is not AttemptState.LIVE or newest.ref is None or newest.ref != sandbox.backend_ref:
                 fail("I1", f"{sandbox.id} runs as {sandbox.backend_ref}; its attempt is {newest.status} {newest.ref}")
         if sandbox.reservation is not None and sandbox.status in ENDED:
             fail("I5", f"{sandbox.id} has ended and holds something")
+
+    def _judge_move_of(self, sandbox: Sandbox) -> None:
+        """Whoever may run holds quota, whoever rests holds none, and a move is known exactly while there is one."""
+        status, held = sandbox.status, sandbox.reservation
+        if status in ACTIVE and (held is None or held.pool != sandbox.pool or not held.tenant):
+            fail("I5", f"{sandbox.id} is {status} on {sandbox.pool} and holds {held}")
+        if status in AT_REST and held is not None:
+            fail("I5", f"{sandbox.id} is {status} and holds {held}")
+        move = sandbox.move
+        if status in ON_THE_WAY and (move is None or move.way.during is not status):
+            fail("I7", f"{sandbox.id} is {status} by {move}")
+        if move is not None and status in (AT_REST | ENDED | {Status.RUNNING, Status.PROVISIONING}):
+            fail("I7", f"{sandbox.id} is {status} and still on its way: {move.kind}")
 
     # Attempts.
 
@@ -357,6 +388,14 @@ class Monitor:
         maker = self.attempts[sandbox.id].get(self._makers.get((sandbox.id, backend.name, instance.ref), 0))
         if maker is not None and maker.status is AttemptState.CALLING:
             must(False, "I3", f"{sandbox.id}: {instance.ref} is being made and deleted at once")
+
+    def move_called(self, what: str, sandbox: str, operation: str) -> None:
+        """The intent was written before the backend hears of it, and one name is told to it once."""
+        row = self._sandbox(sandbox)
+        self._moves[operation] += 1
+        must(self._moves[operation] == 1, "I7", f"{sandbox}: {what} {operation} was told again")
+        written = row.move is not None and row.move.operation == operation and row.move.called_at is not None
+        must(written or row.status in GONE, "I7", f"{sandbox} is told to {what} as {operation}, and has {row.move}")
 
     def _is_in_use(self, sandbox: Sandbox, backend: SimBackend, instance: FakeInstance) -> bool:
         """Backends may call different instances the same."""

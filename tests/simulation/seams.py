@@ -20,6 +20,8 @@ from differently_core.contract import (
     Instance,
     Instances,
     Target,
+    Transition,
+    Transitioned,
 )  # fmt: skip
 from differently_core.errors import InsufficientCapacity
 from differently_core.model.exec import ExecRequest
@@ -58,6 +60,8 @@ class Watcher(Protocol):
     def made(self, backend: SimBackend, request: CreateRequest, instance: FakeInstance) -> None: ...
 
     def deleting(self, backend: SimBackend, instance: FakeInstance) -> None: ...
+
+    def move_called(self, what: str, sandbox: str, operation: str) -> None: ...
 
 
 class SimStore:
@@ -227,6 +231,26 @@ class SimAdapter(FakeAdapter):
 
     def delete(self, target: Target) -> None:
         self._wire(CALL_SECONDS, lambda: FakeAdapter.delete(self, target))
+
+    def stop(self, target: Target, deadline: float) -> Instance:
+        return self._wire(deadline, lambda: FakeAdapter.stop(self, target, deadline))
+
+    def start(self, target: Target, deadline: float) -> Instance:
+        return self._wire(deadline, lambda: FakeAdapter.start(self, target, deadline))
+
+    def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        self._told("pause", target, transition)
+        return self._wire(deadline, lambda: FakeAdapter.pause(self, target, transition, deadline))
+
+    def resume(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        self._told("resume", target, transition)
+        return self._wire(deadline, lambda: FakeAdapter.resume(self, target, transition, deadline))
+
+    def _told(self, what: str, target: Target, transition: Transition) -> None:
+        watcher = self.sim_backend.watcher
+        assert watcher is not None
+        if not transition.observe_only:
+            watcher.move_called(what, target.owner.sandbox, transition.operation)
 
     def exec(self, target: Target, request: ExecRequest, output_bytes_max: int) -> CommandResult:
         return self._wire(CALL_SECONDS, lambda: FakeAdapter.exec(self, target, request, output_bytes_max))

@@ -92,6 +92,7 @@ class Simulation:
             calls.get: (1,),
             calls.listing: (1,),
             calls.execute: (1, 5),
+            calls.move: (0, 10, 25),
             calls.quota: (0, 1),
             calls.drain: (0, 1),
             self._deliver: (60, 120),
@@ -222,7 +223,13 @@ class Simulation:
 
     def _stop_behind_our_back(self, core: Core) -> None:
         instance = self._one_of_ours()
-        if instance is not None and instance[1].state is InstanceState.RUNNING:
+        if instance is None or instance[1].move is not None:
+            return
+        if instance[1].state in (InstanceState.STOPPED, InstanceState.PAUSED):
+            self._tell(f"{instance[1].ref} runs again")
+            self.world.weather.note("instance_woken")
+            instance[1].state = InstanceState.RUNNING
+        elif instance[1].state is InstanceState.RUNNING:
             state = self.rng.choice((InstanceState.STOPPED, InstanceState.PAUSED, InstanceState.ERROR))
             self._tell(f"{instance[1].ref} is {state}")
             self.world.weather.note(f"instance_{state.value}")

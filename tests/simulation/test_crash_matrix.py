@@ -15,8 +15,27 @@ from typing import Any, TypeVar
 
 import pytest
 
-from differently_adapters.providers.fake import Fail, FakeAdapter, FakeBackend, FakeConfig, Linger, LoseCall, Refuse
-from differently_core.contract import AdapterContext, CommandResult, CreateRequest, Instance, Operation, Target
+from differently_adapters.providers.fake import (
+    Fail,
+    FakeAdapter,
+    FakeBackend,
+    FakeConfig,
+    Linger,
+    LoseAnswer,
+    LoseCall,
+    Refuse,
+)
+from differently_core.contract import (
+    AdapterContext,
+    CommandResult,
+    CreateRequest,
+    Instance,
+    InstanceState,
+    Operation,
+    Target,
+    Transition,
+    Transitioned,
+)
 from differently_core.errors import DifferentlyError, InsufficientCapacity, ProviderUnavailable, SandboxFailed
 from differently_core.model.attempt import Attempt, AttemptState
 from differently_core.model.exec import ExecRequest
@@ -24,8 +43,8 @@ from differently_core.model.pool import PoolState
 from differently_core.model.queue import QueueRow
 from differently_core.model.quota import Counter, Limits, Scope
 from differently_core.model.resources import Size
-from differently_core.model.sandbox import ENDED, Sandbox, Status
-from differently_core.operations import cleanup, pools, reconcile, sandboxes, tenants, worker
+from differently_core.model.sandbox import ENDED, ON_THE_WAY, WAYS, MoveKind, Sandbox, Status
+from differently_core.operations import cleanup, moves, pools, reconcile, sandboxes, tenants, worker
 from differently_core.operations.dispatch import dispatch
 from differently_core.operations.requests import UpdateSandbox
 from differently_core.runtime.ids import SandboxId
@@ -106,6 +125,18 @@ class FusedAdapter(FakeAdapter):
     def delete(self, target: Target) -> None:
         self._around("delete", lambda: FakeAdapter.delete(self, target))
 
+    def stop(self, target: Target, deadline: float) -> Instance:
+        return self._around("stop", lambda: FakeAdapter.stop(self, target, deadline))
+
+    def start(self, target: Target, deadline: float) -> Instance:
+        return self._around("start", lambda: FakeAdapter.start(self, target, deadline))
+
+    def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        return self._around("pause", lambda: FakeAdapter.pause(self, target, transition, deadline))
+
+    def resume(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        return self._around("resume", lambda: FakeAdapter.resume(self, target, transition, deadline))
+
     def exec(self, target: Target, request: ExecRequest, output_bytes_max: int) -> CommandResult:
         return self._around("exec", lambda: FakeAdapter.exec(self, target, request, output_bytes_max))
 
@@ -165,7 +196,7 @@ class Stage:
         found = [
             f"{row.id} is {row.status}"
             for row in self.world.rows(Sandbox)
-            if row.status in (Status.PROVISIONING, Status.TERMINATING)
+            if row.status in ON_THE_WAY | {Status.PROVISIONING, Status.TERMINATING}
         ]
         open_ones = (AttemptState.CALLING, AttemptState.DEBT)
         return found + [
@@ -298,6 +329,69 @@ def _lose(stage: Stage) -> Act:
     return lambda: reconcile.reconcile(stage.world.core, "pool")
 
 
+def _before(stage: Stage, kind: MoveKind) -> SandboxId:
+    sandbox = stage.sandbox(Status.RUNNING, "k", env={"A": "1"})
+    if WAYS[kind].wakes:
+        back = MoveKind.STOP if kind is MoveKind.START else MoveKind.PAUSE
+        moves.ask(stage.world.core, stage.world.caller, sandbox, back)
+        stage.world.deliver_all()
+    return sandbox
+
+
+def _ask(kind: MoveKind, *, room: bool = True) -> Callable[[Stage], Act]:
+    def prepare(stage: Stage) -> Act:
+        sandbox = _before(stage, kind)
+        if not room:
+            none = Limits(total=Size.unlimited().model_copy(update={"sandboxes": 0}))
+            tenants.set_quota(stage.world.core, OPERATOR, stage.world.org.id, None, none)
+        stage.world.lose_messages()
+        return lambda: moves.ask(stage.world.core, stage.world.caller, sandbox, kind)
+
+    return prepare
+
+
+def _move(kind: MoveKind, *faults: Any) -> Callable[[Stage], Act]:
+    def prepare(stage: Stage) -> Act:
+        sandbox = _before(stage, kind)
+        moves.ask(stage.world.core, stage.world.caller, sandbox, kind)
+        stage.backends["pool"].expect(Operation(kind.value), *faults)
+        stage.world.lose_messages()
+        return lambda: worker.step(stage.world.core, sandbox)
+
+    return prepare
+
+
+def _look(kind: MoveKind) -> Callable[[Stage], Act]:
+    """The first answer was lost; the look at what became of it is the step that dies."""
+
+    def prepare(stage: Stage) -> Act:
+        act = _move(kind, LoseAnswer())(stage)
+        act()
+        stage.world.lose_messages()
+        stage.world.clock.advance(2)
+        return act
+
+    return prepare
+
+
+def _wake_by_dispatch(stage: Stage) -> Act:
+    act = _ask(MoveKind.RESUME, room=False)(stage)
+    act()
+    tenants.set_quota(stage.world.core, OPERATOR, stage.world.org.id, None, Limits())
+    stage.world.lose_messages()
+    return lambda: dispatch(stage.world.core)
+
+
+def _woken_by_itself(stage: Stage) -> Act:
+    _before(stage, MoveKind.RESUME)
+    (instance,) = stage.backends["pool"].instances()
+    instance.state = InstanceState.RUNNING
+    reconcile.reconcile(stage.world.core, "pool")
+    stage.world.lose_messages()
+    stage.world.clock.advance(60)
+    return lambda: reconcile.reconcile(stage.world.core, "pool")
+
+
 def _set_quota(stage: Stage) -> Act:
     stage.sandbox(Status.RUNNING)
     fewer = Limits(total=Size.unlimited().model_copy(update={"sandboxes": 5}))
@@ -335,6 +429,15 @@ SCENARIOS = (
     Scenario("name a debt", _name_a_debt),
     Scenario("settle", _settle),
     Scenario("instance lost", _lose),
+    *(Scenario(f"ask to {kind}", _ask(kind)) for kind in MoveKind),
+    *(Scenario(f"ask to {kind}, without room", _ask(kind, room=False)) for kind in (MoveKind.START, MoveKind.RESUME)),
+    *(Scenario(kind.value, _move(kind)) for kind in MoveKind),
+    *(Scenario(f"{kind}, refused", _move(kind, DOWN)) for kind in MoveKind),
+    *(Scenario(f"{kind}, never arrived", _move(kind, LoseCall())) for kind in MoveKind),
+    *(Scenario(f"{kind}, looked at", _look(kind)) for kind in MoveKind),
+    Scenario("start, backend full", _move(MoveKind.START, Refuse(FULL))),
+    Scenario("resumed by dispatch", _wake_by_dispatch),
+    Scenario("woken by itself", _woken_by_itself),
     Scenario("set quota", _set_quota),
     Scenario("drain", _drain),
 )

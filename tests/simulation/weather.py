@@ -16,18 +16,26 @@ from differently_adapters.providers.fake import (
     Fail,
     FakeBackend,
     Fault,
+    Ignored,
     Late,
     Linger,
     LoseAnswer,
     LoseCall,
     Pending,
     Refuse,
+    Revert,
     Slow,
     Unlisted,
     Vanish,
 )
 from differently_core.contract import Operation
-from differently_core.errors import InsufficientCapacity, InvalidRequest, InvalidState, ProviderUnavailable
+from differently_core.errors import (
+    InsufficientCapacity,
+    InvalidRequest,
+    InvalidState,
+    ProviderUnavailable,
+    SandboxFailed,
+)
 
 SEAMS: Mapping[str, tuple[float, float]] = {
     "pause": (0.02, 0.35),
@@ -83,6 +91,23 @@ _EXEC: Mapping[str, Callable[[random.Random, FakeBackend], Fault]] = {
     "exec_answer_lost": lambda rng, backend: LoseAnswer(rng.choice((0.0, inf))),
     "exec_vanished": lambda rng, backend: Vanish(),
 }
+
+
+def _moves(name: str) -> Mapping[str, Callable[[random.Random, FakeBackend], Fault]]:
+    return {
+        f"{name}_refused": lambda rng, backend: Refuse(),
+        f"{name}_failed": lambda rng, backend: Refuse(SandboxFailed("It cannot be done.", settled=True)),
+        f"{name}_no_room": lambda rng, backend: Refuse(InsufficientCapacity("The backend is full.")),
+        f"{name}_answer_lost": lambda rng, backend: LoseAnswer(rng.choice((0.0, 1.0, inf))),
+        f"{name}_never_arrived": lambda rng, backend: LoseCall(rng.choice((0.0, inf))),
+        f"{name}_late": lambda rng, backend: Late(rng.choice((1.0, 20.0, 200.0, 2000.0))),
+        f"{name}_slow": lambda rng, backend: Slow(rng.choice((5.0, 50.0, 400.0))),
+        f"{name}_reverts": lambda rng, backend: Revert(rng.choice((0.0, 5.0, 100.0))),
+        f"{name}_ignored": lambda rng, backend: Ignored(),
+        f"{name}_vanished": lambda rng, backend: Vanish(),
+    }
+
+
 _LOOK: Mapping[str, Callable[[random.Random, FakeBackend], Fault]] = {
     "probe_refused": lambda rng, backend: Refuse(),
     "probe_unanswered": lambda rng, backend: LoseAnswer(rng.choice((0.0, inf))),
@@ -93,12 +118,17 @@ CALLS: Mapping[Operation, Mapping[str, Callable[[random.Random, FakeBackend], Fa
     Operation.LIST: {"list_refused": lambda rng, backend: Refuse()},
     Operation.DELETE: _DELETE,
     Operation.EXEC: _EXEC,
+    Operation.STOP: _moves("stop"),
+    Operation.START: _moves("start"),
+    Operation.PAUSE: _moves("pause"),
+    Operation.RESUME: _moves("resume"),
     Operation.HEALTH: _LOOK,
     Operation.CAPABILITIES: _LOOK,
     Operation.CAPACITY: _LOOK,
 }
 _RATES = {
     Operation.CREATE: (0.05, 0.2, 0.4, 0.7),
+    **dict.fromkeys((Operation.STOP, Operation.START, Operation.PAUSE, Operation.RESUME), (0.0, 0.2, 0.6)),
     # A probe that fails keeps a pool from being used, so that nothing else could go wrong there.
     **dict.fromkeys((Operation.HEALTH, Operation.CAPABILITIES, Operation.CAPACITY), (0.0, 0.0, 0.01, 0.05)),
 }
@@ -109,6 +139,7 @@ MOMENTS = (
     "instance_stopped",
     "instance_paused",
     "instance_error",
+    "instance_woken",
     "clock_jump",
     "clock_set_back",
     "crash_of_frozen",

@@ -88,6 +88,14 @@ def test_use_of_a_sandbox_is_one_read_and_now_and_then_a_trace(world: World, war
     assert cost_of(world, lambda: warm("POST", f"{base}/exec", {"command": "x"})).calls == ["GetItem"]
 
 
+def test_a_move_is_a_read_and_a_write(world: World, warm: Callable[..., Reply]) -> None:
+    path = f"/v1/sandboxes/{warm('GET', '/v1/sandboxes').json()['items'][0]['id']}"
+    for move in ("stop", "start", "pause", "resume"):
+        assert cost_of(world, lambda m=move: warm("POST", f"{path}/{m}")).calls == ["GetItem", "TransactWriteItems"]  # type: ignore[misc]
+        assert cost_of(world, lambda m=move: warm("POST", f"{path}/{m}")).calls == ["GetItem"]  # type: ignore[misc]
+        world.settle()
+
+
 def test_a_tenants_capabilities_cost_nothing_while_warm(world: World, warm: Callable[..., Reply]) -> None:
     assert cost_of(world, lambda: warm("GET", "/v1/capabilities")).trips == 0
 

@@ -7,6 +7,7 @@ from .commands import ROUTES as COMMANDS
 from .files import ROUTES as FILES
 from .jobs import ROUTES as JOBS
 from .keys import ROUTES as KEYS
+from .moves import ROUTES as MOVES
 from .placement import ROUTES as PLACEMENT
 from .policies import ROUTES as POLICIES
 from .pools import ROUTES as POOLS
@@ -19,6 +20,7 @@ from .tenancy import ROUTES as TENANCY
 ROUTES: tuple[AnyRoute, ...] = (
     *SERVICE,
     *SANDBOXES,
+    *MOVES,
     *COMMANDS,
     *JOBS,
     *FILES,

@@ -20,6 +20,7 @@ from ..runtime.ids import OrgId, ProjectId, SandboxId
 from .due import due_index, purge_index
 from .record import Key, Record, Table
 from .resources import Size
+from .sandbox import Status
 
 
 class AttemptState(StrEnum):
@@ -54,6 +55,8 @@ class Attempt(Record):
     settles_at: datetime
     """After this moment the backend cannot bring up a late instance of it; the adapter declares how long that takes."""
     ref: str | None = None
+    rests: Status | None = None
+    """`stopped` or `paused` while its sandbox is; then its instance is not expected to run."""
     holds_slot: bool = False
     ended: bool = False
     """True once the outcome of the create call was seen: nothing late can come of it."""

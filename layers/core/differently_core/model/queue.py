@@ -1,4 +1,7 @@
-"""A waiting sandbox, under its organization and priority class; a pool is chosen only at admission."""
+"""A waiting sandbox, under its organization and priority class; a pool is chosen only at admission.
+
+One that waits to be started or resumed has its pool already: what it kept is there.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,8 @@ class QueueRow(Record):
     preferred_pools: tuple[str, ...] = ()
     classification: str = DEFAULT_CLASSIFICATION
     attempt: int = 0
+    wakes_on: str | None = None
+    """The pool that keeps it, for one that was stopped or paused."""
     not_before: datetime | None = None
 
     @staticmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -33,15 +33,16 @@ class Status(StrEnum):
 
 S = Status
 TRANSITIONS: Mapping[Status, frozenset[Status]] = {
-    S.QUEUED: frozenset({S.PROVISIONING, S.RESUMING, S.STARTING, S.TERMINATING, S.FAILED}),
+    # A resume or start that nobody waits for any more goes back to where it came from.
+    S.QUEUED: frozenset({S.PROVISIONING, S.RESUMING, S.STARTING, S.PAUSED, S.STOPPED, S.TERMINATING, S.FAILED}),
     S.PROVISIONING: frozenset({S.RUNNING, S.QUEUED, S.TERMINATING, S.FAILED}),
     # A backend may stop or pause an instance by itself; then it is followed.
     S.RUNNING: frozenset({S.PAUSING, S.STOPPING, S.PAUSED, S.STOPPED, S.TERMINATING, S.FAILED}),
     S.PAUSING: frozenset({S.PAUSED, S.RUNNING, S.TERMINATING, S.FAILED}),
-    S.PAUSED: frozenset({S.RESUMING, S.QUEUED, S.TERMINATING, S.FAILED}),
+    S.PAUSED: frozenset({S.RESUMING, S.QUEUED, S.STOPPED, S.TERMINATING, S.FAILED}),
     S.RESUMING: frozenset({S.RUNNING, S.PAUSED, S.QUEUED, S.TERMINATING, S.FAILED}),
     S.STOPPING: frozenset({S.STOPPED, S.RUNNING, S.TERMINATING, S.FAILED}),
-    S.STOPPED: frozenset({S.STARTING, S.QUEUED, S.TERMINATING, S.FAILED}),
+    S.STOPPED: frozenset({S.STARTING, S.QUEUED, S.PAUSED, S.TERMINATING, S.FAILED}),
     S.STARTING: frozenset({S.RUNNING, S.STOPPED, S.QUEUED, S.TERMINATING, S.FAILED}),
     S.TERMINATING: frozenset({S.TERMINATED}),
     S.TERMINATED: frozenset(),
@@ -55,6 +56,36 @@ GONE = ENDED | {S.TERMINATING}
 LIVE = frozenset(Status) - GONE
 ACTIVE = frozenset({S.PROVISIONING, S.RUNNING, S.PAUSING, S.RESUMING, S.STOPPING, S.STARTING})
 """States that count against a concurrency quota."""
+AT_REST = frozenset({S.PAUSED, S.STOPPED})
+"""Kept and not running: nothing is charged for concurrency."""
+
+
+class MoveKind(StrEnum):
+    STOP = "stop"
+    START = "start"
+    PAUSE = "pause"
+    RESUME = "resume"
+
+
+class Way(NamedTuple):
+    """The states a move leads from, through and to."""
+
+    before: Status
+    during: Status
+    after: Status
+
+    @property
+    def wakes(self) -> bool:
+        return self.after is Status.RUNNING
+
+
+WAYS: Mapping[MoveKind, Way] = {
+    MoveKind.STOP: Way(S.RUNNING, S.STOPPING, S.STOPPED),
+    MoveKind.START: Way(S.STOPPED, S.STARTING, S.RUNNING),
+    MoveKind.PAUSE: Way(S.RUNNING, S.PAUSING, S.PAUSED),
+    MoveKind.RESUME: Way(S.PAUSED, S.RESUMING, S.RUNNING),
+}
+ON_THE_WAY = frozenset(way.during for way in WAYS.values())
 
 
 def allows(before: Status, after: Status) -> bool:
@@ -109,6 +140,26 @@ class Claim(Frozen):
     generation: int
 
 
+class Move(Frozen):
+    """A stop, start, pause or resume that was asked for: written before the backend hears of it, gone when it is over.
+
+    On a queued sandbox it is what the sandbox waits for. `operation` names this one try at the backend and
+    `incarnation` what it acts on. From `called_at` on the backend may know of it, so it is only observed; after `until`
+    what the backend shows is taken for the outcome.
+    """
+
+    kind: MoveKind
+    operation: str
+    incarnation: str = ""
+    asked_at: datetime
+    until: datetime
+    called_at: datetime | None = None
+
+    @property
+    def way(self) -> Way:
+        return WAYS[self.kind]
+
+
 class PoolRejection(Frozen):
     pool: str
     reason: str
@@ -117,8 +168,8 @@ class PoolRejection(Frozen):
 class Sandbox(Record):
     """The record of one sandbox.
 
-    `version` rises with every write; `generation` only when intent changes (new attempt, delete, later pause and
-    resume), and fences workers that act on an older intent. `due_at` is when somebody must look at it again.
+    `version` rises with every write; `generation` only when intent changes (delete, stop, start, pause, resume), and
+    fences workers that act on an older intent. `due_at` is when somebody must look at it again.
     """
 
     kind: ClassVar[str] = "sandbox"
@@ -163,12 +214,15 @@ class Sandbox(Record):
     pool: str | None = None
     region: str | None = None
     backend_ref: str | None = None
+    incarnation: str = ""
+    """The backend's word for what was last seen of the instance: a new one when its memory was lost or restored."""
     attempt: int = 0
     """Number of the newest attempt; 0 before the first."""
     failures: int = 0
     """Attempts that count against the limit: a full backend is not the sandbox's fault and does not count."""
     reservation: Reservation | None = None
     claim: Claim | None = None
+    move: Move | None = None
     conditions: Conditions = Conditions()
     rejections: tuple[PoolRejection, ...] = ()
     """Why each pool was refused when it was last placed or left waiting."""

@@ -15,14 +15,17 @@ def name_of(scope: Scope, name: str) -> str:
     return f"{scope}:{name}"
 
 
-def take(scope: Scope, name: str, need: Size, *, overtake: bool = False) -> Update:
-    """Charge a counter, if it has room, is open, and (unless `overtake`) nobody waits for it."""
+def take(
+    scope: Scope, name: str, need: Size, *, overtake: bool = False, closed_too: bool = False
+) -> Update:  # fmt: skip
+    """Charge a counter, if it has room, (unless `closed_too`) is open, and (unless `overtake`) nobody waits for it."""
     when: list[Condition] = [
         AtLeast(f"free_{dimension}", getattr(need, dimension))
         for dimension in DIMENSIONS
         if getattr(need, dimension) > 0
     ]
-    when.append(Missing("closed"))
+    if not closed_too:
+        when.append(Missing("closed"))
     if not overtake:
         when.append(Missing("waiting"))
     return _change(scope, name, need, -1, tuple(when))

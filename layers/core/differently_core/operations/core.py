@@ -59,6 +59,13 @@ class Tuning:
     terminate_retry_seconds: float = 5.0
     terminate_retry_seconds_max: float = 300.0
     delete_timeout_seconds: float = 60.0
+    move_call_seconds: float = 60.0
+    """How long one call to stop, start, pause or resume is waited for; then it is observed."""
+    move_settles_seconds: float = 30.0
+    """After a stop or start call ended: so long it may still turn out to have been heard."""
+    move_seconds: float = 900.0
+    """A move as a whole, checkpoints of much memory included."""
+    look_seconds: float = 10.0
     claim_margin_seconds: float = 5.0
     queue_timeout_seconds_default: int = 3600
     queue_timeout_seconds_max: int = 86_400

@@ -117,13 +117,13 @@ def _create(core: Core, caller: Caller, request: CreateSandbox, key: str | None)
         return _enqueue(core, caller, drafted, decision, None)
     outcome = _try_pools(core, caller, drafted, decision)
     if isinstance(outcome, Refused):
-        _check_not_closed(core, sandbox, outcome)
-    if isinstance(outcome, Refused) and _is_held_up_by_nobody(core, sandbox, outcome):
+        check_not_closed(core, sandbox, outcome)
+    if isinstance(outcome, Refused) and is_held_up_by_nobody(core, sandbox, outcome):
         outcome = _try_pools(core, caller, drafted, decision)
     return outcome if isinstance(outcome, Created) else _enqueue(core, caller, drafted, decision, outcome)
 
 
-def _check_not_closed(core: Core, sandbox: Sandbox, refusal: Refused) -> None:
+def check_not_closed(core: Core, sandbox: Sandbox, refusal: Refused) -> None:
     """A counter that was closed since organization and project were read; raises what it was closed for."""
     rows = [row for row in refusal.failed.values() if isinstance(row, Counter) and row.scope is not Scope.POOL]
     if any(row.closed is not None for row in rows):
@@ -147,7 +147,7 @@ def _try_pools(core: Core, caller: Caller, draft: Draft, decision: Decision) -> 
     return outcome
 
 
-def _is_held_up_by_nobody(core: Core, sandbox: Sandbox, refusal: Refused) -> bool:
+def is_held_up_by_nobody(core: Core, sandbox: Sandbox, refusal: Refused) -> bool:
     """True when marks of waiting were cleared that nobody stands behind any more; only asked before a final refusal."""
     tenant, pool = _full_counters(sandbox, refusal)
     if pool is not None and pool.waiting:
@@ -195,7 +195,7 @@ def _quiet_actions(core: Core, caller: Caller, draft: Draft, admitted: Sandbox, 
 def _enqueue(core: Core, caller: Caller, draft: Draft, decision: Decision, refusal: Refused | None) -> Created:
     """The busy path: rows that are this sandbox's alone, so nothing can conflict."""
     sandbox = draft.sandbox
-    _check_may_wait(core, sandbox, decision, refusal)
+    check_may_wait(core, sandbox, refusal, decision.summary())
     queued = sandbox.with_(
         status=Status.QUEUED,
         queue_deadline=core.after(patience_seconds(core, sandbox)),
@@ -223,7 +223,9 @@ def queue_row(sandbox: Sandbox) -> QueueRow:
         sandbox=sandbox.id, org=sandbox.org, project=sandbox.project, priority=sandbox.priority, size=sandbox.size,
         template=sandbox.template, capabilities=sandbox.capabilities, allowed_pools=sandbox.allowed_pools,
         regions=sandbox.regions, preferred_pools=sandbox.preferred_pools,
-        classification=sandbox.classification, attempt=sandbox.attempt, not_before=sandbox.not_before,
+        classification=sandbox.classification, attempt=sandbox.attempt,
+        wakes_on=sandbox.pool if sandbox.move is not None else None,
+        not_before=sandbox.not_before,
     )  # fmt: skip
 
 
@@ -336,13 +338,16 @@ def patience_seconds(core: Core, sandbox: Sandbox) -> int:
     return core.tuning.queue_timeout_seconds_default if asked is None else asked
 
 
-def _check_may_wait(core: Core, sandbox: Sandbox, decision: Decision, refusal: Refused | None) -> None:
-    """Refuse what does not want to wait, and what would make the backlog longer than its bound."""
+def check_may_wait(core: Core, sandbox: Sandbox, refusal: Refused | None, otherwise: str) -> None:
+    """Refuse what does not want to wait, and what would make the backlog longer than its bound.
+
+    `otherwise` says why it has to wait where no counter does.
+    """
     tenant, pool = _full_counters(sandbox, refusal)
     if sandbox.queue_timeout_seconds == 0:
         if tenant is not None:
             raise over_quota(tenant, sandbox.size)
-        where = f"pool {pool.name} is full" if pool is not None else decision.summary()
+        where = f"pool {pool.name} is full" if pool is not None else otherwise
         raise InsufficientCapacity(f"No room right now ({where}) and queueTimeoutSeconds is 0; try again shortly.")
     if tenant is not None and _backlog_is_full(core, sandbox, tenant):
         limit = core.catalog.org(sandbox.org).limits.queued_max
@@ -406,4 +411,7 @@ def impossible(decision: Decision) -> DifferentlyError:
     return NoEligiblePool(f"No permitted pool can take this sandbox ({decision.summary()}).", pools=shown)
 
 
-__all__ = ["Created", "create", "draft", "impossible", "over_quota", "patience_seconds", "queue_row"]
+__all__ = [
+    "Created", "check_may_wait", "check_not_closed", "create", "draft", "impossible", "is_held_up_by_nobody",
+    "over_quota", "patience_seconds", "queue_row",
+]  # fmt: skip

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 
 from ..contract import Instance, InstanceState
 from ..model.attempt import Attempt, AttemptState
+from ..model.sandbox import Status
 from ..runtime.ids import is_id
+
+_EXPECTED = {
+    None: InstanceState.RUNNING,
+    Status.STOPPED: InstanceState.STOPPED,
+    Status.PAUSED: InstanceState.PAUSED,
+}
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Changed:
-    """An instance in use that is not running any more."""
+    """An instance in use that is in another state than its sandbox."""
 
     attempt: Attempt
     instance: Instance
@@ -79,7 +86,7 @@ def compare(
             findings.append(Missing(attempt))
         elif instance.owner.sandbox != attempt.sandbox:
             findings.append(Missing(attempt))  # the backend gave the id to another one: ours is gone
-        elif instance.state not in (InstanceState.RUNNING, InstanceState.PENDING):
+        elif instance.state is not InstanceState.PENDING and instance.state is not _EXPECTED[attempt.rests]:
             findings.append(Changed(attempt, instance))
     if whole:
         findings += [Strange(entry) for entry in ours if entry.ref not in named]

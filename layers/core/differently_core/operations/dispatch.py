@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter as Tally
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import PolicyUnreadable
@@ -22,6 +22,7 @@ from ..model.sandbox import Reservation, Sandbox, Status
 from ..policy.placement import Candidate, Decision, place
 from ..quotas.fairness import Admission, Plan, Waiting, plan
 from ..store.ports import ACTIONS_MAX, Absent, Action, AnyOf, Check, Committed, Delete, OneOf, Present, Put, Update
+from . import moves
 from .accounts import name_of, take
 from .attempts import unsettled
 from .core import Core, system
@@ -83,11 +84,10 @@ class _Queue:
         return cls(rows, _counters(core, sorted(names)), {row.org: core.catalog.org(row.org).weight for row in rows})
 
     def free(self, scope: Scope) -> dict[str, Size]:
-        return {
-            name: Size() if counter.closed else counter.free
-            for (kind, name), counter in self.counters.items()
-            if kind is scope
-        }
+        return {name: counter.free for (kind, name), counter in self.counters.items() if kind is scope}
+
+    def closed(self, scope: Scope) -> frozenset[str]:
+        return frozenset(name for (kind, name), counter in self.counters.items() if kind is scope and counter.closed)
 
     def total(self) -> Size:
         """The installation: pools together; a resource that any pool leaves unbounded has no share."""
@@ -97,7 +97,8 @@ class _Queue:
 
     def plan(self, core: Core) -> Plan:
         now = core.clock.now()
-        orgs = self.free(Scope.ORG)
+        closed = self.closed(Scope.ORG)
+        orgs = {name: Size() if name in closed else free for name, free in self.free(Scope.ORG).items()}
         by_org: dict[str, list[QueueRow]] = {}
         for row in self.rows:
             if row.org in orgs and (row.not_before is None or row.not_before <= now):
@@ -106,19 +107,30 @@ class _Queue:
             Waiting(org, self.weights[org], self.counters[Scope.ORG, org].held, orgs[org], rows)
             for org, rows in sorted(by_org.items())
         ]
-        placer = _Placer(core)
-        return plan(waiting, self.free(Scope.PROJECT), self.free(Scope.POOL), self.total(), placer.choose, BATCH_MAX)
+        placer = _Placer(core, self.closed(Scope.POOL))
+        return plan(waiting, self._projects(), self.free(Scope.POOL), self.total(), placer.choose, BATCH_MAX)
+
+    def _projects(self) -> dict[str, Size]:
+        closed = self.closed(Scope.PROJECT)
+        return {name: Size() if name in closed else free for name, free in self.free(Scope.PROJECT).items()}
 
 
 class _Placer:
-    """Chooses a pool for a row, with the room that the plan has left."""
+    """Chooses a pool for a row, with the room that the plan has left.
 
-    def __init__(self, core: Core) -> None:
+    What was stopped or paused goes back to the pool that keeps it, also to one that takes nothing new.
+    """
+
+    def __init__(self, core: Core, closed: Collection[str]) -> None:
         self._core = core
+        self._closed = closed
         self._pools = core.catalog.pools()
         self._debts: dict[str, frozenset[str]] = {}
 
     def choose(self, row: QueueRow, room: Mapping[str, Size]) -> tuple[str | None, str | None]:
+        if row.wakes_on is not None:
+            fits = row.size.fits_in(room.get(row.wakes_on, Size()))
+            return (row.wakes_on, None) if fits else (None, row.wakes_on)
         try:
             decision = self.decide(row, room)
         except PolicyUnreadable:
@@ -130,7 +142,7 @@ class _Placer:
 
     def decide(self, row: QueueRow, room: Mapping[str, Size]) -> Decision:
         candidates = [
-            Candidate(pool, self._pools.views.get(name), room.get(name, Size()))
+            Candidate(pool, self._pools.views.get(name), Size() if name in self._closed else room.get(name, Size()))
             for name, pool in self._pools.pools.items()
         ]
         return place(
@@ -191,7 +203,7 @@ def _admit(core: Core, admissions: Sequence[Admission]) -> int:
     sandboxes = _read_sandboxes(core, admissions)
     chosen = list(admissions)
     _drop_strays(core, [entry for entry in chosen if entry.row.sandbox not in sandboxes])
-    chosen = [entry for entry in chosen if entry.row.sandbox in sandboxes]
+    chosen = [entry for entry in chosen if _is_for(entry, sandboxes.get(entry.row.sandbox))]
     while chosen:
         actions, changed = _actions(core, sandboxes, chosen)
         outcome = core.store.transact(actions)
@@ -205,6 +217,13 @@ def _admit(core: Core, admissions: Sequence[Admission]) -> int:
             kept = chosen[:-1]
         chosen = kept
     return 0
+
+
+def _is_for(entry: Admission, sandbox: Sandbox | None) -> bool:
+    """Whether the pool was chosen for what the sandbox waits for now: it may wait for something else by now."""
+    if sandbox is None or (sandbox.move is None) != (entry.row.wakes_on is None):
+        return False
+    return sandbox.move is None or sandbox.pool == entry.pool
 
 
 def _names(entry: Admission) -> set[str]:
@@ -244,12 +263,10 @@ def _actions(
     changed: list[Sandbox] = []
     for entry in chosen:
         before = sandboxes[entry.row.sandbox]
-        admitted = before.with_(
-            status=Status.PROVISIONING, pool=entry.pool, region=_region(pools, entry.pool), reason=None,
-            reservation=Reservation(size=before.size, pool=entry.pool), rejections=(), not_before=None,
-            due_at=core.after(core.tuning.observe_seconds),
-        )  # fmt: skip
-        after, put = write(before, admitted)
+        if before.move is not None:
+            after, put = write(before, moves.admitted(core, before))
+        else:
+            after, put = write(before, _placed(core, pools, before, entry.pool))
         event = event_of(core, DISPATCH, "sandbox.admit", before, after)
         changed.append(after)
         actions += [
@@ -259,8 +276,20 @@ def _actions(
         ]
         for name in ((Scope.ORG, str(after.org)), (Scope.PROJECT, str(after.project)), (Scope.POOL, entry.pool)):
             need[name] = need.get(name, Size()) + after.size
-    actions += [take(scope, name, amount, overtake=True) for (scope, name), amount in need.items()]
+    new = {(Scope.POOL, entry.pool) for entry in chosen if entry.row.wakes_on is None}
+    actions += [
+        take(scope, name, amount, overtake=True, closed_too=scope is Scope.POOL and (scope, name) not in new)
+        for (scope, name), amount in need.items()
+    ]
     return actions, changed
+
+
+def _placed(core: Core, pools: Mapping[str, Pool], sandbox: Sandbox, pool: str) -> Sandbox:
+    return sandbox.with_(
+        status=Status.PROVISIONING, pool=pool, region=_region(pools, pool), reason=None,
+        reservation=Reservation(size=sandbox.size, pool=pool), rejections=(), not_before=None,
+        due_at=core.after(core.tuning.observe_seconds),
+    )  # fmt: skip
 
 
 def _region(pools: Mapping[str, Pool], name: str) -> str | None:

@@ -81,7 +81,14 @@ def end(
     assert status in ENDED
     now = core.clock.now()
     over = sandbox.with_(
-        status=status, reason=reason, ended_at=now, due_at=None, reservation=None, claim=None, not_before=None
+        status=status,
+        reason=reason,
+        ended_at=now,
+        due_at=None,
+        reservation=None,
+        claim=None,
+        move=None,
+        not_before=None,
     )
     changed, put = write(sandbox, over)
     actions: list[Action] = [

@@ -16,15 +16,16 @@ from ..contract import Adapter, Instance, InstanceState, Target
 from ..errors import DifferentlyError, NotFound
 from ..model.attempt import Attempt, AttemptState
 from ..model.reconciliation import SUSPECTS_MAX, Reconciliation
-from ..model.sandbox import ENDED, Reason, Sandbox, Status
+from ..model.sandbox import ENDED, LIVE, MoveKind, Reason, Sandbox, Status
 from ..runtime.ids import SandboxId
 from ..store.ports import Action, Committed, Put, StoreThrottled, StoreUnavailable
+from . import moves
 from .accounts import give_back
 from .attempts import newest, unsettled
 from .backends import adapter_of, calling, delete_instance, share_a_backend
 from .core import Core, system
 from .difference import Changed, Finding, Missing, Strange, compare
-from .ending import end, event_of, write
+from .ending import end, event_of, write, write_attempt
 from .worker import finished
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ ATTEMPTS_MAX = 5_000
 FINDINGS_MAX = 200
 """Findings that one pass looks into."""
 FOLLOWED = {InstanceState.STOPPED: Status.STOPPED, InstanceState.PAUSED: Status.PAUSED}
+WOKEN = {Status.STOPPED: MoveKind.START, Status.PAUSED: MoveKind.RESUME}
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ def _current(core: Core, attempt: Attempt) -> tuple[Sandbox, Attempt] | None:
     stored = newest(core, sandbox) if sandbox is not None else None
     if sandbox is None or stored is None or stored.number != attempt.number or stored.status is not AttemptState.LIVE:
         return None
-    return (sandbox, stored) if sandbox.status in (Status.RUNNING, Status.PAUSED, Status.STOPPED) else None
+    return (sandbox, stored) if sandbox.status in LIVE else None
 
 
 def _lose(run: _Pass, attempt: Attempt) -> bool:
@@ -216,25 +218,45 @@ def _lose(run: _Pass, attempt: Attempt) -> bool:
 
 
 def _follow(run: _Pass, attempt: Attempt, instance: Instance) -> bool:
-    """The instance stopped, paused or failed by itself: say so, and give back what it no longer uses."""
+    """The instance went another way by itself: say so, and give back what it no longer uses.
+
+    One that is on its way is the worker's business. One that woke by itself is admitted like any other, so that it
+    does not run without quota; until there is room it waits.
+    """
     core = run.core
     current = _current(core, attempt)
-    if current is None or current[0].status is not Status.RUNNING:
+    if current is None:
         return True
     sandbox, stored = current
+    if sandbox.move is not None:
+        core.nudges.worker(sandbox.id)
+        run.count(nudged=1)
+        return True
     detail = instance.message or f"the backend reports {instance.state}"
     reason = Reason(code=f"instance_{instance.state}", source="backend", detail=detail, at=core.clock.now())
-    status = FOLLOWED.get(instance.state)
-    if status is None:
-        outcome = end(core, RECONCILER, sandbox, Status.FAILED, reason, stored, proved=False)
+    if instance.state is InstanceState.RUNNING:
+        kind = WOKEN.get(sandbox.status)
+        done = kind is None or moves.follow_awake(core, RECONCILER, sandbox, kind, reason) is not None
+    elif instance.state in FOLLOWED:
+        done = _rest(core, sandbox, stored, FOLLOWED[instance.state], reason)
     else:
-        at_rest = sandbox.with_(status=status, reason=reason, reservation=None, claim=None)
-        changed, put = write(sandbox, at_rest)
-        actions: list[Action] = [
-            put, *give_back(sandbox), event_of(core, RECONCILER, f"sandbox.{status.value}", sandbox, changed),
-        ]  # fmt: skip
-        outcome = core.commit(actions)
-    if isinstance(outcome, Committed):
+        done = isinstance(end(core, RECONCILER, sandbox, Status.FAILED, reason, stored, proved=False), Committed)
+    if done:
         run.count(followed=1)
         core.nudges.dispatch()
     return True
+
+
+def _rest(core: Core, sandbox: Sandbox, attempt: Attempt, status: Status, reason: Reason) -> bool:
+    expected = write_attempt(attempt, attempt.with_(rests=status))
+    if sandbox.status is status:
+        return isinstance(core.commit([expected]), Committed)
+    at_rest = sandbox.with_(status=status, reason=reason, reservation=None, claim=None)
+    changed, put = write(sandbox, at_rest)
+    actions: list[Action] = [
+        put,
+        expected,
+        *give_back(sandbox),
+        event_of(core, RECONCILER, f"sandbox.{status.value}", sandbox, changed),
+    ]
+    return isinstance(core.commit(actions), Committed)

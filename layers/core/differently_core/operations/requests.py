@@ -16,7 +16,7 @@ from ..model.policy import DEFAULT_CLASSIFICATION
 from ..model.queue import PRIORITY_MAX, PRIORITY_MIN
 from ..model.record import Wire
 from ..model.resources import Resources
-from ..model.sandbox import Conditions, Sandbox, Status
+from ..model.sandbox import ON_THE_WAY, Conditions, MoveKind, Sandbox, Status
 
 LABELS_MAX = 32
 ENV_MAX = 128
@@ -138,6 +138,13 @@ class PoolReason(Wire):
     reason: str
 
 
+class MoveView(Wire):
+    kind: MoveKind
+    asked_at: datetime
+    deadline: datetime
+    """By then it is over, one way or the other."""
+
+
 class SandboxView(Wire):
     """A sandbox as callers see it; `backendRef` is for operators only."""
 
@@ -146,6 +153,8 @@ class SandboxView(Wire):
     project: str
     status: Status
     status_reason: StatusReason | None = None
+    move: MoveView | None = None
+    """The stop, start, pause or resume that it is in the middle of; on a queued sandbox what it waits for."""
     conditions: ConditionsView = ConditionsView()
     template: str
     image: str | None = None
@@ -177,6 +186,7 @@ class SandboxView(Wire):
             project=sandbox.project,
             status=sandbox.status,
             status_reason=StatusReason(**sandbox.reason.model_dump()) if sandbox.reason else None,
+            move=_move(sandbox),
             conditions=_conditions(sandbox.conditions),
             template=sandbox.template,
             image=sandbox.image,
@@ -201,6 +211,15 @@ class SandboxView(Wire):
             last_activity_at=sandbox.last_activity_at,
             backend_ref=sandbox.backend_ref if operator else None,
         )
+
+
+def _move(sandbox: Sandbox) -> MoveView | None:
+    move = sandbox.move
+    if move is None or sandbox.status not in ON_THE_WAY | {Status.QUEUED}:
+        return None
+    waits = sandbox.status is Status.QUEUED and sandbox.queue_deadline is not None
+    deadline = sandbox.queue_deadline if waits else move.until
+    return MoveView(kind=move.kind, asked_at=move.asked_at, deadline=deadline or move.until)
 
 
 def _conditions(conditions: Conditions) -> ConditionsView:

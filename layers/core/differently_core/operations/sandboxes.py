@@ -61,8 +61,10 @@ def running(core: Core, caller: Caller, sandbox: str) -> Sandbox:
     if found.status in GONE:
         why = f": {found.reason.code}" if found.reason else ""
         raise InvalidState(f"The sandbox is {found.status}{why}. Create a new one.", status=found.status.value)
+    here = f"/v1/sandboxes/{found.id}"
+    wake = {Status.STOPPED: f"POST {here}/start", Status.PAUSED: f"POST {here}/resume"}.get(found.status)
     raise InvalidState(
-        f"The sandbox is {found.status}, not running yet; GET /v1/sandboxes/{found.id}/wait?for=running first.",
+        f"The sandbox is {found.status}, not running; {wake or f'GET {here}/wait?for=running'} first.",
         status=found.status.value,
     )
 
@@ -206,6 +208,8 @@ def _updated(core: Core, caller: Caller, found: Sandbox, change: UpdateSandbox) 
             changes["expires_at"] = expires
             if found.status in AT_LARGE:
                 changes["due_at"] = expires
+            elif found.due_at is not None:
+                changes["due_at"] = min(found.due_at, expires)
     event = core.event(
         caller, "sandbox.update", found.id, found.org, project=found.project,
         details={"ttlSeconds": change.ttl_seconds, "labels": change.labels is not None},

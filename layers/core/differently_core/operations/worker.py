@@ -33,6 +33,7 @@ from ..store.ports import (
     Put,
     Refused,
 )  # fmt: skip
+from . import moves, moving
 from .accounts import give_back
 from .attempts import newest, unsettled
 from .backends import (
@@ -71,12 +72,13 @@ def step(core: Core, sandbox: SandboxId) -> None:
             _provision(core, found)
         case Status.RUNNING | Status.PAUSED | Status.STOPPED:
             _expire(core, found)
+        case Status.PAUSING | Status.RESUMING | Status.STOPPING | Status.STARTING:
+            if not _expire(core, found):
+                moving.carry_on(core, found)
         case Status.TERMINATING:
             _terminate(core, found)
         case Status.TERMINATED | Status.FAILED:
             pass  # a message that came twice, or late
-        case _:
-            log.warning("nothing to do", extra={"sandbox": found.id, "status": found.status.value})
 
 
 def _close_ports(core: Core, sandbox: Sandbox) -> None:
@@ -88,15 +90,19 @@ def _close_ports(core: Core, sandbox: Sandbox) -> None:
 
 def _wait_on(core: Core, sandbox: Sandbox) -> None:
     """A queued sandbox is due: its patience is over, or dispatch must look again."""
+    if _expire(core, sandbox):
+        return
     now = core.clock.now()
     if sandbox.queue_deadline is not None and now >= sandbox.queue_deadline:
         reason = Reason(code="queue_timeout", source="timer", detail=_waited_for(sandbox), at=now)
-        if isinstance(end(core, TIMER, sandbox, Status.FAILED, reason), Committed):
+        if sandbox.move is not None:
+            moves.no_longer_waiting(core, TIMER, sandbox, reason)
+        elif isinstance(end(core, TIMER, sandbox, Status.FAILED, reason), Committed):
             clear_if_nobody_waits(core, sandbox.org, sandbox.project)
         return
     if sandbox.due_at is not None and now >= sandbox.due_at:
         look = core.after(core.tuning.queue_look_seconds)
-        due = look if sandbox.queue_deadline is None else min(look, sandbox.queue_deadline)
+        due = min(moment for moment in (look, sandbox.queue_deadline, sandbox.expires_at) if moment is not None)
         core.store.transact([write(sandbox, sandbox.with_(due_at=due))[1]])
     core.nudges.dispatch()
 
@@ -108,11 +114,14 @@ def _waited_for(sandbox: Sandbox) -> str:
     return f"{sandbox.reason.code}: {sandbox.reason.detail}"
 
 
-def _expire(core: Core, sandbox: Sandbox) -> None:
-    """The time to live is over: the same end as a delete, unless the lifetime was extended meanwhile."""
+def _expire(core: Core, sandbox: Sandbox) -> bool:
+    """The time to live is over: the same end as a delete, unless the lifetime was extended meanwhile.
+
+    False while it is not.
+    """
     now = core.clock.now()
     if sandbox.expires_at is None or now < sandbox.expires_at:
-        return
+        return False
     reason = Reason(code="ttl_expired", source="timer", detail=f"after {sandbox.ttl_seconds} s", at=now)
     going = sandbox.with_(
         status=Status.TERMINATING, generation=sandbox.generation + 1, reason=reason, claim=None, due_at=now
@@ -122,6 +131,7 @@ def _expire(core: Core, sandbox: Sandbox) -> None:
     outcome = core.commit([*actions, free_key(sandbox.id)] if sandbox.idempotent else actions)
     if isinstance(outcome, Committed):
         _terminate(core, changed)
+    return True
 
 
 # Provisioning
@@ -269,9 +279,9 @@ def _admit(
         admitted=Condition(at=now, evidence=f"attempt {attempt.number}, generation {sandbox.generation}"),
     )
     running = sandbox.with_(
-        status=Status.RUNNING, backend_ref=instance.ref, region=instance.region or sandbox.region, claim=None,
-        started_at=now, expires_at=expires, due_at=expires, last_activity_at=now, conditions=conditions, reason=None,
-        queue_deadline=None, not_before=None, rejections=(),
+        status=Status.RUNNING, backend_ref=instance.ref, incarnation=instance.incarnation,
+        region=instance.region or sandbox.region, claim=None, started_at=now, expires_at=expires, due_at=expires,
+        last_activity_at=now, conditions=conditions, reason=None, queue_deadline=None, not_before=None, rejections=(),
     )  # fmt: skip
     changed, put = write(sandbox, running)
     live = write_attempt(before, attempt.with_(status=AttemptState.LIVE, due_at=None))

@@ -1,0 +1,74 @@
+"""Moves: stop and start a sandbox, which keeps its disk; pause and resume one, which keeps its memory too."""
+
+from __future__ import annotations
+
+from differently_core.errors import (
+    InsufficientCapacity,
+    InvalidState,
+    QueueFull,
+    QuotaExceeded,
+    Suspended,
+    UnsupportedOperation,
+)
+from differently_core.model.sandbox import WAYS, MoveKind
+from differently_core.operations import moves, sandboxes
+from differently_core.operations.requests import SandboxView
+
+from ..failures import JSON
+from ..route import Access, Answer, Call, Group, Method, NoBody, NoQuery, Route
+
+REST_ERRORS = (InvalidState, UnsupportedOperation)
+WAKE_ERRORS = (*REST_ERRORS, Suspended, QuotaExceeded, QueueFull, InsufficientCapacity)
+NEVER = " 501 where its pool cannot do that at all."
+
+
+def stop_sandbox(call: Call[NoBody, NoQuery]) -> Answer:
+    return _ask(call, MoveKind.STOP)
+
+
+def start_sandbox(call: Call[NoBody, NoQuery]) -> Answer:
+    return _ask(call, MoveKind.START)
+
+
+def pause_sandbox(call: Call[NoBody, NoQuery]) -> Answer:
+    return _ask(call, MoveKind.PAUSE)
+
+
+def resume_sandbox(call: Call[NoBody, NoQuery]) -> Answer:
+    return _ask(call, MoveKind.RESUME)
+
+
+def _ask(call: Call[NoBody, NoQuery], kind: MoveKind) -> Answer:
+    moved = moves.ask(call.core, call.caller, call.params["id"], kind)
+    body = sandboxes.view(call.caller, moved).model_dump_json(by_alias=True, exclude_none=True)
+    facts: dict[str, str | int | bool] = {"sandboxId": moved.id, "status": moved.status.value}
+    return Answer(200 if moved.status is WAYS[kind].after else 202, body, {"Content-Type": JSON}, facts)
+
+
+ROUTES = (
+    Route(
+        Method.POST, "/v1/sandboxes/{id}/stop", Group.CONTROL, Access.TENANT, stop_sandbox,
+        "Stop a sandbox", NoBody, NoQuery, SandboxView, 202, also=(200,), errors=REST_ERRORS,
+        description="Keeps the disk and ends what runs. 202 while it is `stopping`, 200 when it is stopped already. A "
+        "stopped sandbox counts against no concurrency quota; its time to live goes on." + NEVER,
+    ),
+    Route(
+        Method.POST, "/v1/sandboxes/{id}/start", Group.CONTROL, Access.TENANT, start_sandbox,
+        "Start a stopped sandbox", NoBody, NoQuery, SandboxView, 202, also=(200,), errors=WAKE_ERRORS,
+        description="It is admitted like a new one: `starting` when there is room in its organization, its project and "
+        "its pool, else `queued` until there is. 200 when it runs already." + NEVER,
+    ),
+    Route(
+        Method.POST, "/v1/sandboxes/{id}/pause", Group.CONTROL, Access.TENANT, pause_sandbox,
+        "Pause a sandbox", NoBody, NoQuery, SandboxView, 202, also=(200,), errors=REST_ERRORS,
+        description="Keeps memory and disk. While it is `pausing`, which may take minutes, commands, files and ports "
+        "answer 409; a pause that fails leaves it `running` with the reason. A paused sandbox counts against no "
+        "concurrency quota; its time to live goes on." + NEVER,
+    ),
+    Route(
+        Method.POST, "/v1/sandboxes/{id}/resume", Group.CONTROL, Access.TENANT, resume_sandbox,
+        "Resume a paused sandbox", NoBody, NoQuery, SandboxView, 202, also=(200,), errors=WAKE_ERRORS,
+        description="Goes on where it was paused. It is admitted like a new one: `resuming` when there is room, else "
+        "`queued` until there is. 200 when it runs already." + NEVER,
+    ),
+)  # fmt: skip

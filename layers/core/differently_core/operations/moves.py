@@ -1,0 +1,238 @@
+"""Asking for a move: stop, start, pause, resume. Each is one write of intent, under a new generation.
+
+What the backend is then told, and what becomes of it, is the worker's business (`moving`). A sandbox at rest holds no
+quota, so waking one is admitted like a create: in one transaction with the counters when there is room, else it waits
+in the queue for its own pool, and dispatch is its only door. A caller that hangs up changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from ..contract import Operation, supports, unsupported
+from ..errors import InvalidState
+from ..model.queue import QueueRow
+from ..model.quota import Scope
+from ..model.sandbox import GONE, WAYS, Move, MoveKind, Reason, Reservation, Sandbox, Status
+from ..store.ports import Action, Committed, Delete, Put, Refused, StoreThrottled
+from .accounts import take
+from .backends import adapter_of
+from .core import Caller, Core
+from .create import check_may_wait, check_not_closed, is_held_up_by_nobody, patience_seconds, queue_row
+from .ending import event_of, write
+from .marks import clear_if_nobody_waits
+from .sandboxes import find
+
+OPERATIONS = {
+    MoveKind.STOP: Operation.STOP,
+    MoveKind.START: Operation.START,
+    MoveKind.PAUSE: Operation.PAUSE,
+    MoveKind.RESUME: Operation.RESUME,
+}
+_SAID = {
+    MoveKind.STOP: "stopped",
+    MoveKind.START: "started",
+    MoveKind.PAUSE: "paused",
+    MoveKind.RESUME: "resumed",
+}
+_INSTEAD = {Status.STOPPED: "start", Status.PAUSED: "resume"}
+
+
+def ask(core: Core, caller: Caller, sandbox: str, kind: MoveKind) -> Sandbox:
+    """Accept a move; the sandbox comes back on its way, waiting, or as it is when it is there already.
+
+    Two round trips, three when it has to wait. Raises `NotFound`, `UnsupportedOperation`, `InvalidState`; for a start
+    or resume also `Suspended` and `QueueFull`, and for a sandbox that was created with `queueTimeoutSeconds: 0`
+    `QuotaExceeded` or `InsufficientCapacity`.
+    """
+    for _ in range(core.tuning.conflict_tries_max):
+        found = find(core, caller, sandbox)
+        _check_offered(core, found, kind)
+        if _is_so_already(found, kind):
+            return found
+        moved = _decide(core, caller, found, kind)
+        if moved is not None:
+            return moved
+    raise StoreThrottled("This sandbox is being changed by many calls right now; repeat the call in a second.")
+
+
+def _check_offered(core: Core, found: Sandbox, kind: MoveKind) -> None:
+    """Before any I/O, and whatever the sandbox is doing: what its pool cannot do it can never do."""
+    if found.status in GONE or found.backend_ref is None:
+        raise InvalidState(f"The sandbox is {found.status}; it cannot be {_SAID[kind]}.", status=found.status.value)
+    assert found.pool is not None
+    adapter = adapter_of(core, found.pool)
+    if not supports(adapter, OPERATIONS[kind]):
+        raise unsupported(adapter, OPERATIONS[kind], found.pool)
+
+
+def _is_so_already(found: Sandbox, kind: MoveKind) -> bool:
+    """It is there, or on the same way: a repeated call is no second move."""
+    return found.status is WAYS[kind].after or (found.move is not None and found.move.kind is kind)
+
+
+def _decide(core: Core, caller: Caller, found: Sandbox, kind: MoveKind) -> Sandbox | None:
+    """The write that fits the state that was read; None when somebody else wrote meanwhile."""
+    way = WAYS[kind]
+    if found.status is way.before:
+        reason = _asked(core, caller, kind)
+        return (_wake if way.wakes else _leave)(core, caller, found, kind, reason)
+    if found.status is Status.QUEUED and found.move is not None and found.move.way.before is way.after:
+        return _stay(core, caller, found, kind)
+    raise _not_now(found, kind)
+
+
+def _not_now(found: Sandbox, kind: MoveKind) -> InvalidState:
+    other = _INSTEAD.get(found.status)
+    hint = f"POST /v1/sandboxes/{found.id}/{other}" if other else f"GET /v1/sandboxes/{found.id}/wait"
+    return InvalidState(
+        f"The sandbox is {found.status}, so it cannot be {_SAID[kind]} now; {hint} first.", status=found.status.value
+    )
+
+
+def new_move(core: Core, kind: MoveKind) -> Move:
+    return Move(
+        kind=kind, operation=core.ids.new("op"), asked_at=core.clock.now(), until=core.after(core.tuning.move_seconds)
+    )
+
+
+def soon(core: Core, sandbox: Sandbox, seconds: float | None = None) -> datetime:
+    """When to look at a move again: after a while, but at once when its time to live is over."""
+    at = core.after(core.tuning.observe_seconds if seconds is None else seconds)
+    return at if sandbox.expires_at is None else min(at, sandbox.expires_at)
+
+
+def _asked(core: Core, caller: Caller, kind: MoveKind) -> Reason:
+    return Reason(code=_SAID[kind], source="caller", detail=f"by {caller.actor}", at=core.clock.now())
+
+
+def _intent(core: Core, found: Sandbox, kind: MoveKind, status: Status, reason: Reason) -> Sandbox:
+    return found.with_(
+        status=status, generation=found.generation + 1, move=new_move(core, kind), claim=None, reason=reason,
+        due_at=soon(core, found),
+    )  # fmt: skip
+
+
+def _leave(core: Core, caller: Caller, found: Sandbox, kind: MoveKind, reason: Reason) -> Sandbox | None:
+    """From running to rest; what it holds is given back when the backend has finished."""
+    changed, put = write(found, _intent(core, found, kind, WAYS[kind].during, reason))
+    if isinstance(core.commit([put, event_of(core, caller, f"sandbox.{kind}", found, changed)]), Refused):
+        return None
+    core.nudges.worker(changed.id)
+    return changed
+
+
+# Waking
+
+
+def follow_awake(core: Core, caller: Caller, found: Sandbox, kind: MoveKind, reason: Reason) -> Sandbox | None:
+    """The backend woke it by itself: it is admitted as if it had been asked for."""
+    return _wake(core, caller, found, kind, reason)
+
+
+def _wake(core: Core, caller: Caller, found: Sandbox, kind: MoveKind, reason: Reason) -> Sandbox | None:
+    """In at once, or into the queue; None when somebody else wrote meanwhile."""
+    outcome = _try_quietly(core, caller, found, kind, reason)
+    if isinstance(outcome, Refused):
+        check_not_closed(core, found, outcome)
+    if isinstance(outcome, Refused) and is_held_up_by_nobody(core, found, outcome):
+        outcome = _try_quietly(core, caller, found, kind, reason)
+    if not isinstance(outcome, Refused):
+        return outcome
+    if "sandbox" in outcome.failed:
+        return None
+    check_may_wait(core, found, outcome, "others are being admitted at this moment")
+    waits_for = ", ".join(sorted(outcome.failed)) or "others are being admitted at this moment"
+    return _wait(core, caller, found, kind, waits_for)
+
+
+def _try_quietly(
+    core: Core, caller: Caller, found: Sandbox, kind: MoveKind, reason: Reason
+) -> Sandbox | Refused:  # fmt: skip
+    """Take what it needs and go, in one transaction; a second try only after a conflict."""
+    intended = _intent(core, found, kind, WAYS[kind].during, reason)
+    changed, put = write(found, admitted(core, intended))
+    actions = [put, event_of(core, caller, f"sandbox.{kind}", found, changed), *_take(changed)]
+    refusal = Refused()
+    for attempt in range(2):
+        outcome = core.store.transact(actions)
+        if isinstance(outcome, Committed):
+            core.nudges.worker(changed.id)
+            return changed
+        refusal = outcome
+        if outcome.failed:
+            break
+        core.back_off(attempt)
+    return refusal
+
+
+def admitted(core: Core, sandbox: Sandbox) -> Sandbox:
+    """Let in again, by its own call or by dispatch: on its way to the pool that keeps it."""
+    assert sandbox.move is not None
+    assert sandbox.pool is not None
+    return sandbox.with_(
+        status=sandbox.move.way.during, move=new_move(core, sandbox.move.kind),
+        reservation=Reservation(size=sandbox.size, pool=sandbox.pool), not_before=None, rejections=(),
+        due_at=soon(core, sandbox),
+    )  # fmt: skip
+
+
+def _take(sandbox: Sandbox) -> list[Action]:
+    """A pool that takes nothing new still serves what it keeps; a suspended organization gets nothing back."""
+    assert sandbox.pool is not None
+    return [
+        take(Scope.ORG, sandbox.org, sandbox.size),
+        take(Scope.PROJECT, sandbox.project, sandbox.size),
+        take(Scope.POOL, sandbox.pool, sandbox.size, closed_too=True),
+    ]
+
+
+def _wait(core: Core, caller: Caller, found: Sandbox, kind: MoveKind, waits_for: str) -> Sandbox | None:
+    intended = _intent(core, found, kind, Status.QUEUED, _asked(core, caller, kind))
+    changed, actions = queued(core, found, intended, waits_for)
+    if isinstance(core.commit([*actions, event_of(core, caller, f"sandbox.{kind}", found, changed)]), Refused):
+        return None
+    core.nudges.dispatch()
+    return changed
+
+
+def queued(
+    core: Core, before: Sandbox, intended: Sandbox, waits_for: str, *, seconds: float = 0.0
+) -> tuple[Sandbox, list[Action]]:
+    """Into the queue for its own pool, not to be looked at for `seconds`; rows that nobody shares."""
+    ready = core.after(seconds)
+    deadline = intended.queue_deadline or ready + timedelta(seconds=patience_seconds(core, intended))
+    look = min(ready + timedelta(seconds=core.tuning.queue_look_seconds), deadline)
+    waiting = intended.with_(
+        status=Status.QUEUED, queue_deadline=deadline, not_before=ready if seconds else None, claim=None,
+        due_at=look if intended.expires_at is None else min(look, intended.expires_at),
+        reason=Reason(code="waiting", source="admission", detail=waits_for, at=core.clock.now()),
+    )  # fmt: skip
+    changed, put = write(before, waiting)
+    return changed, [put, Put(queue_row(changed), (), "queue")]
+
+
+def _stay(core: Core, caller: Caller, found: Sandbox, kind: MoveKind) -> Sandbox | None:
+    """It waits to be woken and is asked to rest: it rests already."""
+    return no_longer_waiting(core, caller, found, _asked(core, caller, kind))
+
+
+def no_longer_waiting(core: Core, caller: Caller, found: Sandbox, reason: Reason) -> Sandbox | None:
+    """Out of the queue and at rest, as before it was asked to wake; None when somebody else wrote meanwhile."""
+    assert found.move is not None
+    resting = found.with_(
+        status=found.move.way.before, move=None, claim=None, reason=reason, generation=found.generation + 1,
+        queue_deadline=None, not_before=None, rejections=(), due_at=found.expires_at,
+    )  # fmt: skip
+    changed, put = write(found, resting)
+    actions: Sequence[Action] = [
+        put,
+        Delete(QueueRow, QueueRow.key_of(found.org, found.priority, found.id), "queue"),
+        event_of(core, caller, f"sandbox.{resting.status.value}", found, changed),
+    ]
+    if isinstance(core.commit(actions), Refused):
+        return None
+    clear_if_nobody_waits(core, found.org, found.project)
+    core.nudges.dispatch()
+    return changed

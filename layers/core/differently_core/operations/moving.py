@@ -1,0 +1,362 @@
+"""Carrying out a move: tell the backend once, then only look, and write down what became of it.
+
+Before the call the record says that it is being made, to which incarnation, under which operation. Three outcomes are
+told apart. Confirmed: the sandbox is where it was asked to be; at rest it gives its quota back, in the same write.
+Refused: it is where it was before, with the reason. Unknown: the same operation is observed until it is known, at the
+latest until the move's deadline; from then on what the backend shows is the outcome. Nothing is ever repeated blindly.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+from ..contract import Adapter, Instance, InstanceState, Progress, Target, Transition, Transitioned
+from ..errors import BackendError, DifferentlyError, InsufficientCapacity, InvalidState, NotFound
+from ..model.attempt import Attempt
+from ..model.sandbox import Claim, Condition, Conditions, Move, MoveKind, Reason, Sandbox, Status
+from ..store.ports import Action, Committed, Refused
+from .accounts import give_back
+from .attempts import newest
+from .backends import adapter_of, calling, mark_unhealthy, reachable
+from .core import Core, system
+from .ending import end, event_of, write, write_attempt
+from .moves import new_move, queued, soon
+
+log = logging.getLogger(__name__)
+WORKER = system("worker")
+STATES = {
+    InstanceState.RUNNING: Status.RUNNING,
+    InstanceState.STOPPED: Status.STOPPED,
+    InstanceState.PAUSED: Status.PAUSED,
+}
+
+
+def carry_on(core: Core, sandbox: Sandbox) -> None:
+    """The next step of a sandbox on its way; raises only for faults of the store."""
+    move = sandbox.move
+    assert move is not None
+    if sandbox.claimed(core.clock.now()):
+        return
+    try:
+        adapter = adapter_of(core, sandbox.pool or "")
+    except BackendError as error:
+        _unreached(core, sandbox, move, error)
+        return
+    if move.called_at is None:
+        _begin(core, sandbox, move, adapter)
+    else:
+        _observe(core, sandbox, move, adapter)
+
+
+def _target(core: Core, sandbox: Sandbox) -> Target:
+    return Target(core.owner(sandbox.id), sandbox.backend_ref)
+
+
+def _begin(core: Core, sandbox: Sandbox, move: Move, adapter: Adapter) -> None:
+    """Look at what is there, write down what is about to be done to it, and do it."""
+    try:
+        seen = calling(adapter, lambda: adapter.get(_target(core, sandbox)))
+    except DifferentlyError as error:
+        _unreached(core, sandbox, move, error)
+        return
+    if seen.state is InstanceState.ERROR:
+        _failed(core, sandbox, seen)
+    elif STATES.get(seen.state) is move.way.after and not seen.idle:
+        _arrive(core, sandbox, move, seen, adapter)
+    else:
+        claimed = _claimed(core, sandbox, move, seen)
+        if claimed is not None and claimed.move is not None:
+            _call(core, claimed, claimed.move, adapter)
+
+
+def _claimed(core: Core, sandbox: Sandbox, move: Move, seen: Instance) -> Sandbox | None:
+    until = core.after(core.tuning.move_call_seconds + core.tuning.claim_margin_seconds)
+    called = move.model_copy(update={"called_at": core.clock.now(), "incarnation": seen.incarnation})
+    claim = Claim(owner=core.worker_name, until=until, generation=sandbox.generation)
+    due = until if sandbox.expires_at is None else min(until, sandbox.expires_at)
+    changed, put = write(sandbox, sandbox.with_(move=called, claim=claim, due_at=due))
+    if isinstance(core.store.transact([put]), Refused):
+        core.nudges.worker(sandbox.id)
+        return None
+    return changed
+
+
+def _call(core: Core, sandbox: Sandbox, move: Move, adapter: Adapter) -> None:
+    """The one call, in what is left of its time."""
+    assert move.called_at is not None
+    left = core.tuning.move_call_seconds - (core.clock.now() - move.called_at).total_seconds()
+    if left <= 0:
+        return  # this process stood still; whoever comes next observes that nothing began
+    transition = Transition(move.operation, move.incarnation)
+    try:
+        told = calling(adapter, lambda: _tell(adapter, _target(core, sandbox), move, transition, left))
+    except DifferentlyError as error:
+        _answered(core, sandbox, move, adapter, error)
+    else:
+        _settle(core, sandbox, move, adapter, told)
+
+
+def _tell(adapter: Adapter, target: Target, move: Move, transition: Transition, seconds: float) -> Transitioned:
+    match move.kind:
+        case MoveKind.PAUSE:
+            return adapter.pause(target, transition, seconds)
+        case MoveKind.RESUME:
+            return adapter.resume(target, transition, seconds)
+        case MoveKind.STOP:
+            return _as_far(move, adapter.stop(target, seconds))
+        case MoveKind.START:
+            return _as_far(move, adapter.start(target, seconds))
+
+
+def _as_far(move: Move, seen: Instance) -> Transitioned:
+    done = STATES.get(seen.state) is move.way.after
+    return Transitioned(Progress.DONE if done else Progress.UNDERWAY, seen)
+
+
+def _observe(core: Core, sandbox: Sandbox, move: Move, adapter: Adapter) -> None:
+    """How the one call stands; the backend is not told anything again."""
+    target = _target(core, sandbox)
+    try:
+        told = calling(adapter, lambda: _look(core, adapter, target, move))
+    except InvalidState:
+        _take_what_is(core, sandbox, move, adapter, "The instance is in another state than the move left it in.")
+    except DifferentlyError as error:
+        _unreached(core, sandbox, move, error)
+    else:
+        _settle(core, sandbox, move, adapter, told)
+
+
+def _look(core: Core, adapter: Adapter, target: Target, move: Move) -> Transitioned:
+    if move.kind in (MoveKind.PAUSE, MoveKind.RESUME):
+        transition = Transition(move.operation, move.incarnation, observe_only=True)
+        return _tell(adapter, target, move, transition, core.tuning.look_seconds)
+    told = _as_far(move, adapter.get(target))
+    if told.progress is Progress.UNDERWAY and _has_settled(core, move) and told.instance.state in STATES:
+        return Transitioned(Progress.FAILED, told.instance, f"The backend never did {move.kind} it.")
+    return told
+
+
+def _has_settled(core: Core, move: Move) -> bool:
+    """A stop or start has no name by which the backend tells how it stands: after a while its not being done counts."""
+    assert move.called_at is not None
+    seconds = core.tuning.move_call_seconds + core.tuning.move_settles_seconds
+    return core.clock.now() >= move.called_at + timedelta(seconds=seconds)
+
+
+# Outcomes
+
+
+def _settle(core: Core, sandbox: Sandbox, move: Move, adapter: Adapter, told: Transitioned) -> None:
+    if told.instance.state is InstanceState.ERROR:
+        _failed(core, sandbox, told.instance)
+    elif told.progress is Progress.DONE:
+        _arrive(core, sandbox, move, told.instance, adapter)
+    elif told.progress is Progress.FAILED:
+        _back(core, sandbox, move, f"{move.kind}_failed", told.message or f"The backend did not {move.kind} it.")
+    elif core.clock.now() >= move.until:
+        _take_what_is(core, sandbox, move, adapter, "It took longer than a move may take.")
+    else:
+        _look_again(core, sandbox)
+
+
+def _answered(core: Core, sandbox: Sandbox, move: Move, adapter: Adapter, error: DifferentlyError) -> None:
+    """The call itself failed. What was refused has not happened; what is unknown is looked at."""
+    log.info("move not confirmed", extra={"sandbox": sandbox.id, "move": move.kind.value, "error": error.message})
+    if error.reaction.marks_pool_unhealthy:
+        mark_unhealthy(core, sandbox.pool or "", error.message)
+    if isinstance(error, NotFound):
+        _unreached(core, sandbox, move, error)
+    elif isinstance(error, BackendError) and not error.settled:
+        _look_again(core, sandbox)
+    elif isinstance(error, InsufficientCapacity) and move.way.wakes:
+        _wait_again(core, sandbox, move, error)
+    elif isinstance(error, InvalidState):
+        _take_what_is(core, sandbox, move, adapter, error.message)
+    else:
+        _back(core, sandbox, move, error.code, error.message)
+
+
+def _unreached(core: Core, sandbox: Sandbox, move: Move, error: DifferentlyError) -> None:
+    """The instance could not be looked at. Before the call nothing has happened; after it nothing is known.
+
+    One that is not found may be hidden for a moment: losing it is for the reconciler, or for the end of the move.
+    """
+    over = core.clock.now() >= move.until
+    if isinstance(error, NotFound) and over:
+        reason = Reason(code="instance_lost", source="backend", detail=error.message, at=core.clock.now())
+        _end(core, sandbox, reason)
+    elif move.called_at is None and not isinstance(error, NotFound):
+        _back(core, sandbox, move, error.code, error.message)
+    else:
+        _look_again(core, sandbox, core.tuning.queue_look_seconds if over else None)
+
+
+def _take_what_is(core: Core, sandbox: Sandbox, move: Move, adapter: Adapter, why: str) -> None:
+    """No answer will come that is better than a look."""
+    try:
+        seen = calling(adapter, lambda: adapter.get(_target(core, sandbox)))
+    except DifferentlyError as error:
+        _unreached(core, sandbox, move, error)
+        return
+    if seen.state is InstanceState.ERROR:
+        _failed(core, sandbox, seen)
+    elif STATES.get(seen.state) is move.way.after:
+        _arrive(core, sandbox, move, seen, adapter)
+    elif seen.state is InstanceState.PENDING and core.clock.now() < move.until:
+        _look_again(core, sandbox)
+    else:
+        _back(core, sandbox, move, f"{move.kind}_failed", why)
+
+
+def _arrive(core: Core, sandbox: Sandbox, move: Move, seen: Instance, adapter: Adapter) -> None:
+    if not move.way.wakes:
+        _rest(core, sandbox, move, seen)
+        return
+    probed = reachable(core, adapter, _target(core, sandbox))
+    if probed is None and core.clock.now() < move.until:
+        _look_again(core, sandbox)
+    else:
+        _run(core, sandbox, move, seen, probed)
+
+
+def _rest(core: Core, sandbox: Sandbox, move: Move, seen: Instance) -> None:
+    """The backend has finished: what the sandbox held goes back with the write that says so."""
+
+    def decide(found: Sandbox) -> tuple[Sandbox, list[Action]]:
+        resting = found.with_(
+            status=move.way.after, move=None, claim=None, reservation=None, due_at=found.expires_at,
+            incarnation=seen.incarnation,
+        )  # fmt: skip
+        return resting, list(give_back(found))
+
+    if _conclude(core, sandbox, decide, rests=move.way.after):
+        core.nudges.dispatch()
+
+
+def _run(core: Core, sandbox: Sandbox, move: Move, seen: Instance, probed: Condition | None) -> None:
+    """It runs again. One in which no command runs by the end of the move is shown with that, and kept."""
+    now = core.clock.now()
+    conditions = Conditions(
+        seen=Condition(at=now, evidence=f"instance {seen.state} with our labels"),
+        reachable=probed,
+        prepared=sandbox.conditions.prepared,
+        admitted=Condition(at=now, evidence=f"{move.kind}, generation {sandbox.generation}"),
+    )
+    unreachable = Reason(code="not_reachable", source="worker", detail="no command runs in it", at=now)
+
+    def decide(found: Sandbox) -> tuple[Sandbox, list[Action]]:
+        running = found.with_(
+            status=Status.RUNNING, move=None, claim=None, reason=None if probed is not None else unreachable,
+            due_at=found.expires_at, conditions=conditions, queue_deadline=None, last_activity_at=now,
+            incarnation=seen.incarnation,
+        )  # fmt: skip
+        return running, []
+
+    _conclude(core, sandbox, decide, rests=None)
+
+
+def _back(core: Core, sandbox: Sandbox, move: Move, code: str, detail: str) -> None:
+    """To where it was, with the reason. What it took to wake goes back; what it ran on it keeps."""
+    log.info("move refused", extra={"sandbox": sandbox.id, "move": move.kind.value, "code": code})
+    reason = Reason(code=code, source="backend", detail=detail, at=core.clock.now())
+
+    def decide(found: Sandbox) -> tuple[Sandbox, list[Action]]:
+        before = found.with_(
+            status=move.way.before, move=None, claim=None, reason=reason, due_at=found.expires_at, queue_deadline=None
+        )
+        if not move.way.wakes:
+            return before, []
+        return before.with_(reservation=None), list(give_back(found))
+
+    if _conclude(core, sandbox, decide, rests=move.way.before if move.way.wakes else None) and move.way.wakes:
+        core.nudges.dispatch()
+
+
+def _wait_again(core: Core, sandbox: Sandbox, move: Move, error: InsufficientCapacity) -> None:
+    """The backend has no room to wake it now: back into the queue, like a create that meets a full backend."""
+    if sandbox.queue_timeout_seconds == 0:
+        _back(core, sandbox, move, error.code, error.message)
+        return
+    seconds = core.tuning.capacity_requeue_seconds
+    for_later = sandbox.with_(move=new_move(core, move.kind), reservation=None)
+    changed, actions = queued(core, sandbox, for_later, error.message, seconds=seconds)
+    outcome = core.commit([*actions, *give_back(sandbox), event_of(core, WORKER, "sandbox.requeue", sandbox, changed)])
+    if isinstance(outcome, Committed):
+        core.nudges.dispatch()
+    else:
+        _give_up_claim(core, sandbox)
+
+
+def _failed(core: Core, sandbox: Sandbox, seen: Instance) -> None:
+    """The instance is broken, so no waiting helps: the end, at once."""
+    detail = seen.message or "the backend reports it failed"
+    _end(core, sandbox, Reason(code="instance_error", source="backend", detail=detail, at=core.clock.now()))
+
+
+def _end(core: Core, sandbox: Sandbox, reason: Reason) -> None:
+    attempt = newest(core, sandbox)
+    if isinstance(end(core, WORKER, sandbox, Status.FAILED, reason, attempt, proved=False), Refused):
+        _give_up_claim(core, sandbox)
+        return
+    if attempt is not None:
+        core.nudges.cleanup(sandbox.id, attempt.number)
+    core.nudges.dispatch()
+
+
+# Writing
+
+
+def _look_again(core: Core, sandbox: Sandbox, seconds: float | None = None) -> None:
+    _conclude(
+        core, sandbox, lambda found: (found.with_(claim=None, due_at=soon(core, found, seconds)), []), arrived=False
+    )
+
+
+def _give_up_claim(core: Core, sandbox: Sandbox) -> None:
+    """Somebody changed the record while the backend was called: let the next step decide from what it is now."""
+    _look_again(core, sandbox, 0.0)
+    core.nudges.worker(sandbox.id)
+
+
+def _conclude(
+    core: Core,
+    sandbox: Sandbox,
+    decide: Callable[[Sandbox], tuple[Sandbox, list[Action]]],
+    *,
+    rests: Status | None = None,
+    arrived: bool = True,
+) -> bool:
+    """Write what became of a move, over a changed label or lifetime but never over a newer intent.
+
+    One that `arrived` is told to the log and to the attempt, which says what the reconciler is to expect.
+    """
+    found = sandbox
+    for _ in range(core.tuning.conflict_tries_max):
+        after, others = decide(found)
+        changed, put = write(found, after)
+        actions: list[Action] = [put, *others]
+        if arrived:
+            actions.append(event_of(core, WORKER, f"sandbox.{changed.status.value}", found, changed))
+            actions += _expect(newest(core, found), rests)
+        if isinstance(core.commit(actions), Committed):
+            return True
+        stored = core.store.get(Sandbox, sandbox.key())
+        if stored is None or not _is_the_same_move(stored, sandbox):
+            break
+        found = stored
+    core.nudges.worker(sandbox.id)
+    return False
+
+
+def _expect(attempt: Attempt | None, rests: Status | None) -> list[Action]:
+    if attempt is None or attempt.rests is rests:
+        return []
+    return [write_attempt(attempt, attempt.with_(rests=rests))]
+
+
+def _is_the_same_move(stored: Sandbox, sandbox: Sandbox) -> bool:
+    if stored.generation != sandbox.generation or stored.move is None or sandbox.move is None:
+        return False
+    return stored.status is sandbox.status and stored.move.operation == sandbox.move.operation
