@@ -41,6 +41,8 @@ from differently_core.model.exec import (
 ExecCall = Callable[[Target, ExecRequest, int], CommandResult]
 
 DIRECTORY: Final = "/tmp/.differently-jobs"
+IN_TMPDIR: Final = "$TMPDIR/.differently-jobs"
+"""Where the sandbox itself keeps temporary files; `/tmp` where it does not say."""
 READ_BYTES_MAX: Final = 524_288
 """Of a job's output in one read; as base64 it still fits a backend that returns one MiB."""
 PART_BYTES: Final = 786_432
@@ -71,7 +73,11 @@ SHELL_OWNED: Final = frozenset(
 _COMMON: Final = r"""
 keep=${PATH-}  # the command's own; ours must find the tools even where a sandbox set another
 PATH="$keep:/usr/local/bin:/usr/bin:/bin"
-case $d in /*) ;; *) d=$PWD/$d parts=$PWD/${parts-} ;; esac
+case $d in
+  '$TMPDIR'/*) d=${TMPDIR:-/tmp}/${d#*/} parts=${parts:+${TMPDIR:-/tmp}/${parts#*/}} ;;
+  /*) ;;
+  *) d=$PWD/$d parts=$PWD/${parts-} ;;
+esac
 nap() { sleep 0.1 2>/dev/null || sleep 1; }
 began() {  # the kernel's start time of process $1; nothing when it is gone or a zombie
   [ -r "/proc/$1/stat" ] || return 0
@@ -149,6 +155,11 @@ exec /bin/sh "$d/run" "$d" "$2" "$3"
 """
 )
 
+_SEND_AHEAD: Final = r"""
+parts={parts}
+case $parts in '$TMPDIR'/*) parts=${{TMPDIR:-/tmp}}/${{parts#*/}} ;; esac
+umask 077; mkdir -p "$parts" && cat > "$parts/{number:06d}"
+"""
 # $parts holds what was sent ahead, $length is the length of the whole script, $limit the time limit.
 _LAUNCHER: Final = (
     _COMMON
@@ -245,7 +256,10 @@ _ANSWER: Final = re.compile(r"job (?P<state>[a-z_]+) (?P<code>-|\d+) (?P<at>-|\d
 
 
 class ShellJobs:
-    """The job operations over an adapter's `exec`. `directory` says where a sandbox keeps its jobs."""
+    """The job operations over an adapter's `exec`.
+
+    `directory` says where a sandbox keeps its jobs: absolute, from where commands start, or beginning with `$TMPDIR/`.
+    """
 
     def __init__(self, call: ExecCall, directory: Callable[[Target], str] = lambda _: DIRECTORY) -> None:
         self._call = call
@@ -254,7 +268,7 @@ class ShellJobs:
     def start(self, target: Target, job: str, request: ExecRequest) -> Job:
         """Start it once: sent again after a lost answer, it finds the first. Another command is `InvalidState`."""
         digest = _digest(request)
-        script = _run_script(request)
+        script = run_script(request)
         *ahead, last = _parts(script)
         parts = f"{self._directory(target)}/.parts-{job}-{digest[:16]}"
         for number, part in enumerate(ahead):
@@ -285,7 +299,7 @@ class ShellJobs:
 
     def _send_ahead(self, target: Target, parts: str, number: int, part: str) -> None:
         # A numbered file each, written whole, so that sending one again changes nothing.
-        command = f"umask 077; mkdir -p {shlex.quote(parts)} && cat > {shlex.quote(parts)}/{number:06d}"
+        command = _SEND_AHEAD.format(parts=shlex.quote(parts), number=number)
         result = self._call(target, _request(command, part), ANSWER_BYTES_MAX)
         if result.exit_code != 0:
             raise ProviderUnavailable("The job's command could not be stored in the sandbox.", settled=True)
@@ -358,7 +372,7 @@ def _parts(script: str) -> list[str]:
     return [script[at : at + characters] for at in range(0, len(script), characters)]
 
 
-def _run_script(request: ExecRequest) -> str:
+def run_script(request: ExecRequest) -> str:
     """What becomes the command: $1 is the job's directory, $2 and $3 its umask and PATH."""
     lines = ['umask "$2"', "PATH=$3"]
     if request.stdin is not None:
