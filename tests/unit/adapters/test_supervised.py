@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -126,9 +127,12 @@ def test_a_stream_tells_all_in_its_order_and_that_it_is_alive(supervised: Superv
     assert seen[-1].exit_code == 5
 
 
-def test_what_is_written_after_the_end_belongs_to_nobody(supervised: Supervised) -> None:
-    command = "(while :; do echo more; done) & echo $! ; exit 0"
-    *_, end = supervised.stream(ExecRequest(command=command, timeout_seconds=20), 5.0)
+def test_what_is_written_after_the_end_belongs_to_nobody(supervised: Supervised, shell: LocalShell) -> None:
+    command = "(while :; do echo more; done) & echo $! > background; exit 0"
+    try:
+        *_, end = supervised.stream(ExecRequest(command=command, timeout_seconds=20), 5.0)
+    finally:
+        os.kill(int((shell.home / "background").read_text()), signal.SIGKILL)
     assert isinstance(end, Exit)
     assert end.exit_code == 0
 
