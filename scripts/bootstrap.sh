@@ -6,7 +6,8 @@
 #                                 .venv-emulator the embedded AWS, which pins its own AWS SDK
 #   scripts/bootstrap.sh dev      .venv          the same environment, grown by test, lint and CDK packages
 #                                 .venv-emulator
-#   scripts/bootstrap.sh sdks     .venv-opensandbox         a vendor's client, for tests against our stand-ins
+#   scripts/bootstrap.sh sdks     .venv-opensandbox         vendors' clients, one environment each, for tests against
+#                                 .venv-e2b                 our stand-ins
 #   scripts/bootstrap.sh servers  .venv-opensandbox-server  a vendor's server, for tests of our adapter
 #
 # An environment counts as made when its stamp names the checksum of what went into it. The stamp goes first and comes
@@ -30,7 +31,7 @@ tools_inputs="requirements/tools.txt"
 emulator_inputs="requirements/emulator.txt"
 run_inputs="requirements/runtime.txt requirements/build.txt pyproject.toml"
 dev_inputs="requirements/dev.txt pyproject.toml"
-sdk_inputs="requirements/opensandbox-sdk.txt"
+sdks="opensandbox e2b"  # each has its lock in requirements/NAME-sdk.txt and lives in .venv-NAME
 server_inputs="requirements/opensandbox-server.txt"
 
 # The first half of pyproject.toml says what is installed; the second, from [tool.ruff] on, only configures tools.
@@ -54,7 +55,9 @@ version_of() { "$1" -c 'import platform; print(platform.python_version())' 2>/de
 
 tools_current() { current .venv-tools tools $tools_inputs; }
 emulator_current() { current .venv-emulator emulator $emulator_inputs; }
-sdks_current() { current .venv-opensandbox sdk $sdk_inputs; }
+sdks_current() {
+    for sdk in $sdks; do current ".venv-$sdk" sdk "requirements/$sdk-sdk.txt" || return 1; done
+}
 servers_current() { current .venv-opensandbox-server server $server_inputs; }
 dev_current() { current .venv dev $dev_inputs; }
 # An environment grown for development runs the control plane as well: both locks hold the same pins.
@@ -216,6 +219,6 @@ case $goal in
         fi
         make_emulator
         ;;
-    sdks) make_apart .venv-opensandbox sdk $sdk_inputs ;;
+    sdks) for sdk in $sdks; do make_apart ".venv-$sdk" sdk "requirements/$sdk-sdk.txt"; done ;;
     servers) make_apart .venv-opensandbox-server server $server_inputs ;;
 esac

@@ -46,6 +46,7 @@ def test_the_small_locks_agree_with_the_large_one(part: str) -> None:
         ("tools", ["tools"]),
         ("emulator", ["emulator"]),
         ("opensandbox-sdk", ["opensandbox-sdk"]),
+        ("e2b-sdk", ["e2b-sdk"]),
         ("opensandbox-server", ["opensandbox-server"]),
     ],
 )

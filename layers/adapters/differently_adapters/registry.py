@@ -49,6 +49,7 @@ class Row:
 _PROVIDERS = "differently_adapters.providers"
 KINDS: Mapping[str, Row] = {
     "devhost": Row(f"{_PROVIDERS}.devhost", "DevhostAdapter", TrustList.DEV_ONLY),
+    "e2b": Row(f"{_PROVIDERS}.e2b", "E2bAdapter", TrustList.OPERATOR_DECLARES),
     "fake": Row(f"{_PROVIDERS}.fake", "FakeAdapter", TrustList.DEV_ONLY),
     "opensandbox": Row(f"{_PROVIDERS}.opensandbox", "OpenSandboxAdapter", TrustList.OPERATOR_DECLARES),
     "remote": Row("differently_adapters.remote", "RemoteAdapter", TrustList.OPERATOR_DECLARES),
