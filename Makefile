@@ -49,9 +49,13 @@ types: dev-env ## Check the types
 imports: dev-env ## Check that imports go one way
 	@.venv/bin/lint-imports
 
+.PHONY: layers
+layers: dev-env ## Make the code that is deployed, in dist/lambda
+	@.venv/bin/python -m differently_infra.packaging
+
 .PHONY: synth
-synth: dev-env ## Synthesize the stacks under the security rules into cdk.out, and check the shipped template
-	@CDK_OUTDIR=cdk.out .venv/bin/python -m differently_infra.app
+synth: layers ## Synthesize each shipped configuration under the security rules, and check the shipped template
+	@.venv/bin/python -m differently_infra.check cdk.out
 	@.venv/bin/python -m differently_infra.local_template --check
 
 .PHONY: template

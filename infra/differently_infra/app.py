@@ -1,25 +1,40 @@
-"""The CDK application: `cdk deploy` runs it, and so does `make synth`."""
+"""The CDK application: `cdk deploy` runs it, and so does `make synth`.
+
+It reads `deployment.toml` in the current folder if there is one; `-c config=path` names another, `-c packages=folder`
+other code than `dist/lambda`.
+"""
 
 from __future__ import annotations
 
-from aws_cdk import App
+import os
+import sys
+from pathlib import Path
 
+from aws_cdk import App, Environment
+
+from .configuration import FILE, Unusable, read
+from .deployment import Deployment
 from .nag import guard
-from .settings import DataSettings
-from .stacks.data import DataStack
+from .packages import Packages, Unbuilt
+from .packaging import ROOT
 
 
-def main() -> None:
+def main() -> int:
     app = App()
     guard(app)
-    DataStack(
-        app,
-        "Differently-Data",
-        DataSettings.from_context(app.node),
-        description="Differently: configuration, state and log",
-    )
+    named = app.node.try_get_context("config")
+    default = Path(FILE)
+    try:
+        configuration = read(Path(named) if named else default if default.exists() else None)
+        packages = Packages.of(Path(app.node.try_get_context("packages") or ROOT / "dist" / "lambda"))
+    except (Unusable, Unbuilt) as error:
+        print(f"deployment: {error}", file=sys.stderr)
+        return 1
+    account, region = os.environ.get("CDK_DEFAULT_ACCOUNT"), os.environ.get("CDK_DEFAULT_REGION")
+    Deployment(app, configuration, packages, Environment(account=account, region=region))
     app.synth()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

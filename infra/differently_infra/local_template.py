@@ -17,7 +17,7 @@ from typing import Any
 
 from aws_cdk import App, DefaultStackSynthesizer
 
-from .settings import DataSettings
+from .configuration import Configuration
 from .stacks.data import DataStack
 
 SHIPPED = Path(__file__).resolve().parents[2] / "local" / "differently_local" / "data_stack.template.json"
@@ -29,7 +29,7 @@ def template() -> dict[str, Any]:
         stack = DataStack(
             app,
             "Data",
-            DataSettings(),
+            Configuration(),
             synthesizer=DefaultStackSynthesizer(generate_bootstrap_version_rule=False),
         )
         made: dict[str, Any] = app.synth().get_stack_by_name(stack.stack_name).template

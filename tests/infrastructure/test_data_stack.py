@@ -7,7 +7,7 @@ from aws_cdk import App
 from aws_cdk.assertions import Match, Template
 
 from differently_core.model.record import Table
-from differently_infra.settings import DataSettings
+from differently_infra.configuration import Configuration, Data
 from differently_infra.stacks.data import DataStack
 
 TABLE = "AWS::DynamoDB::GlobalTable"
@@ -109,7 +109,9 @@ def test_the_outputs_name_what_the_other_parts_need(data_template: Template) -> 
 def test_throughput_has_no_ceiling_unless_one_is_chosen(data_template: Template) -> None:
     data_template.resource_properties_count_is(TABLE, {"WriteOnDemandThroughputSettings": Match.absent()}, 3)
 
-    chosen = Template.from_stack(DataStack(App(), "Data", DataSettings(max_read_units=400, max_write_units=200)))
+    chosen = Template.from_stack(
+        DataStack(App(), "Data", Configuration(data=Data(max_read_units=400, max_write_units=200)))
+    )
     chosen.resource_properties_count_is(TABLE, {"WriteOnDemandThroughputSettings": {"MaxWriteRequestUnits": 200}}, 3)
     for table in tables(chosen).values():
         (replica,) = table["Properties"]["Replicas"]
@@ -118,13 +120,11 @@ def test_throughput_has_no_ceiling_unless_one_is_chosen(data_template: Template)
             assert index["ReadOnDemandThroughputSettings"] == {"MaxReadRequestUnits": 400}
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "many", 1.5])
-def test_a_ceiling_that_is_no_number_of_units_is_refused(value: object) -> None:
-    with pytest.raises(ValueError, match="maxReadUnits"):
-        DataSettings.from_context(App(context={"maxReadUnits": value}).node)
+def test_a_thrown_away_installation_takes_its_data_with_it() -> None:
+    template = Template.from_stack(DataStack(App(), "Data", Configuration(keep_data=False)))
 
-
-def test_a_ceiling_is_read_from_the_context() -> None:
-    read = DataSettings.from_context(App(context={"maxReadUnits": "400", "maxWriteUnits": 200}).node)
-
-    assert read == DataSettings(max_read_units=400, max_write_units=200)
+    for kind in (TABLE, "AWS::KMS::Key"):
+        for resource in template.find_resources(kind).values():
+            assert resource["DeletionPolicy"] == resource["UpdateReplacePolicy"] == "Delete"
+    for table in tables(template).values():
+        assert table["Properties"]["Replicas"][0]["DeletionProtectionEnabled"] is False

@@ -15,6 +15,7 @@ ENVIRON: Final[Mapping[str, str]] = {
     "RECONCILE_FUNCTION": "reconcile-1",
     "DISPATCH_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/000000000000/dispatch-1",
     "WAIT_MACHINE": "arn:aws:states:us-east-1:000000000000:stateMachine:wait-1",
+    "SECRETS_KEY": "arn:aws:kms:us-east-1:000000000000:key/00000000-0000-0000-0000-000000000000",
     "PEPPER_SECRET": "arn:aws:secretsmanager:us-east-1:000000000000:secret:pepper-1",
 }
 BOOTS: Final[Mapping[str, str]] = {

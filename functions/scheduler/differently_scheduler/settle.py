@@ -22,7 +22,7 @@ from .messages import Settle
 Wait = Callable[[str, int, int], None]
 """Start the workflow: sandbox, generation, seconds until its first look. May be called twice for one generation."""
 MOVING: Final = frozenset({Status.PROVISIONING, Status.PAUSING, Status.RESUMING, Status.STOPPING, Status.STARTING})
-SECONDS_MIN: Final = 1
+SECONDS_MIN: Final = 2
 SECONDS_MAX: Final = 300
 
 

@@ -8,7 +8,7 @@ from aws_cdk import RemovalPolicy
 from aws_cdk import aws_dynamodb as dynamodb
 from constructs import Construct
 
-from ..settings import DataSettings
+from ..configuration import Configuration
 
 RESTORABLE_DAYS = 35
 """The most that DynamoDB offers: a mistake noticed after a month can still be undone."""
@@ -21,7 +21,7 @@ class Table(dynamodb.TableV2):
         self,
         scope: Construct,
         construct_id: str,
-        settings: DataSettings,
+        configuration: Configuration,
         *,
         indexes: Sequence[dynamodb.GlobalSecondaryIndexPropsV2] = (),
         stream: dynamodb.StreamViewType | None = None,
@@ -33,8 +33,8 @@ class Table(dynamodb.TableV2):
             partition_key=text("pk"),
             sort_key=text("sk"),
             billing=dynamodb.Billing.on_demand(
-                max_read_request_units=settings.max_read_units,
-                max_write_request_units=settings.max_write_units,
+                max_read_request_units=configuration.data.max_read_units,
+                max_write_request_units=configuration.data.max_write_units,
             ),
             global_secondary_indexes=list(indexes),
             dynamo_stream=stream,
@@ -44,13 +44,13 @@ class Table(dynamodb.TableV2):
                 point_in_time_recovery_enabled=True,
                 recovery_period_in_days=RESTORABLE_DAYS,
             ),
-            deletion_protection=True,
-            removal_policy=RemovalPolicy.RETAIN,
+            deletion_protection=configuration.keep_data,
+            removal_policy=RemovalPolicy.RETAIN if configuration.keep_data else RemovalPolicy.DESTROY,
         )
 
 
 def index(
-    name: str, settings: DataSettings, *, partition: str, sort: str, carries: Sequence[str]
+    name: str, configuration: Configuration, *, partition: str, sort: str, carries: Sequence[str]
 ) -> dynamodb.GlobalSecondaryIndexPropsV2:
     """A sparse index: only rows that have both its keys are in it, with the attributes in `carries`."""
     return dynamodb.GlobalSecondaryIndexPropsV2(
@@ -59,8 +59,8 @@ def index(
         sort_key=text(sort),
         projection_type=dynamodb.ProjectionType.INCLUDE,
         non_key_attributes=list(carries),
-        max_read_request_units=settings.max_read_units,
-        max_write_request_units=settings.max_write_units,
+        max_read_request_units=configuration.data.max_read_units,
+        max_write_request_units=configuration.data.max_write_units,
     )
 
 

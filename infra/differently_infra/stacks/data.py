@@ -11,39 +11,39 @@ from constructs import Construct
 
 from differently_core.store.codec import DUE_PROJECTION, LIST_PROJECTION, POOL_PROJECTION, STORED_NAMES
 
+from ..configuration import Configuration
 from ..constructs.tables import Table, index
-from ..settings import DataSettings
 
 
 class DataStack(Stack):
     """Three tables: `config` what operators decide, `state` what is, `log` what happened. And the key of secrets."""
 
-    def __init__(self, scope: Construct, construct_id: str, settings: DataSettings, **stack: Any) -> None:
+    def __init__(self, scope: Construct, construct_id: str, configuration: Configuration, **stack: Any) -> None:
         super().__init__(scope, construct_id, **stack)
 
-        self.config = Table(self, "Config", settings)
+        self.config = Table(self, "Config", configuration)
         self.state = Table(
             self,
             "State",
-            settings,
+            configuration,
             indexes=[
                 index(
                     "list",
-                    settings,
+                    configuration,
                     partition=STORED_NAMES["list_pk"],
                     sort=STORED_NAMES["list_sk"],
                     carries=LIST_PROJECTION,
                 ),
                 index(
                     "due",
-                    settings,
+                    configuration,
                     partition=STORED_NAMES["due_pk"],
                     sort=STORED_NAMES["due_sk"],
                     carries=DUE_PROJECTION,
                 ),
                 index(
                     "pool",
-                    settings,
+                    configuration,
                     partition=STORED_NAMES["pool_pk"],
                     sort=STORED_NAMES["pool_sk"],
                     carries=POOL_PROJECTION,
@@ -52,7 +52,7 @@ class DataStack(Stack):
             time_to_live=STORED_NAMES["purge_at"],
         )
         # The only stream: audit chain, usage and lifecycle events all start from it.
-        self.log = Table(self, "Log", settings, stream=dynamodb.StreamViewType.NEW_IMAGE)
+        self.log = Table(self, "Log", configuration, stream=dynamodb.StreamViewType.NEW_IMAGE)
 
         # Whoever loses this key loses every stored credential, so it stays when the stack goes.
         self.secrets_key = kms.Key(
@@ -60,7 +60,7 @@ class DataStack(Stack):
             "SecretsKey",
             description="Seals the stored credentials of Differently, each field by itself",
             enable_key_rotation=True,
-            removal_policy=RemovalPolicy.RETAIN,
+            removal_policy=RemovalPolicy.RETAIN if configuration.keep_data else RemovalPolicy.DESTROY,
         )
 
         CfnOutput(self, "ConfigTableName", value=self.config.table_name)

@@ -34,6 +34,7 @@ class Environment(BaseModel):
     dispatch_queue: Annotated[str | None, Field(alias="DISPATCH_QUEUE_URL", pattern=r"^https?://")] = None
     wait_machine: Annotated[Name | None, Field(alias="WAIT_MACHINE")] = None
     pepper_secret: Annotated[Name | None, Field(alias="PEPPER_SECRET")] = None
+    secrets_key: Annotated[Name | None, Field(alias="SECRETS_KEY")] = None
     allowed_origins: Annotated[str, Field(alias="ALLOWED_ORIGINS")] = ""
     """Web origins, separated by spaces."""
     endpoint: Annotated[str | None, Field(alias="AWS_ENDPOINT_URL", pattern=r"^https?://")] = None

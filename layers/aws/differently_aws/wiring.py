@@ -12,6 +12,8 @@ from differently_core.operations.keys import Peppers
 from differently_core.runtime.clock import SystemClock
 from differently_core.runtime.ids import SystemIds
 from differently_core.store.dynamo import DynamoStore
+from differently_core.store.kms import KmsSealer
+from differently_core.store.sealing import NoSealer, Sealer
 
 from . import environment, logs, peppers
 from .clients import Clients
@@ -40,5 +42,13 @@ def wire(function: str, environ: Mapping[str, str]) -> Wiring:
     core = Core(
         store=store, clock=clock, ids=ids, nudges=messages, catalog=catalog,
         backends=PoolAdapters(clock, lambda: catalog.installation().id), worker_name=ids.new(function),
+        sealer=_sealer(told),
     )  # fmt: skip
     return Wiring(core, peppers.stored(clients, told.pepper_secret, clock), messages, told)
+
+
+def _sealer(told: Environment) -> Sealer:
+    """A function that is told of no key can neither keep nor open a credential."""
+    if told.secrets_key is None:
+        return NoSealer()
+    return KmsSealer(told.secrets_key, region=told.region, host=told.endpoint)

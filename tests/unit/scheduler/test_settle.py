@@ -38,7 +38,7 @@ def provisioning(world: World) -> Sandbox:
 def test_a_look_steps_the_sandbox_and_tells_that_it_is_settled(world: World) -> None:
     made = provisioning(world)
     assert look(world, made.id, made.generation) == {
-        "sandbox": made.id, "generation": made.generation, "settled": True, "seconds": 1,
+        "sandbox": made.id, "generation": made.generation, "settled": True, "seconds": 2,
     }  # fmt: skip
     assert world.status(made.id) is Status.RUNNING
 
@@ -64,7 +64,7 @@ def test_a_step_that_leaves_a_sandbox_on_its_way_starts_the_workflow() -> None:
     worker.handle(world.core, Step(sandbox=made.id).event(), lambda *given: started.append(given))
     ((sandbox, generation, seconds),) = started
     assert (sandbox, generation) == (made.id, made.generation)
-    assert 1 <= seconds <= 300
+    assert 2 <= seconds <= 300
     assert look(world, made.id, made.generation)["settled"] is False
     world.clock.advance(6)
     assert look(world, made.id, made.generation)["settled"] is True

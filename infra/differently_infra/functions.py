@@ -1,0 +1,98 @@
+"""What each function is and may do: the one table that code, permissions, alarms and dashboards are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from .configuration import Configuration
+
+
+class Grant(StrEnum):
+    """One thing that a function may do. What each means in actions and resources is in `permissions`."""
+
+    KEYS = "read API keys"
+    CONFIG = "read what operators decide"
+    DECIDE = "change what operators decide"
+    STATE = "read and change state"
+    LOG = "write events"
+    STEP = "invoke the worker"
+    RECONCILE = "invoke the reconciler"
+    QUEUE = "send to dispatch"
+    RECEIVE = "receive from dispatch's queue"
+    WAIT = "start the workflow"
+    PEPPER = "read the peppers"
+    SEAL = "seal a credential"
+    UNSEAL = "open a credential"
+
+
+G = Grant
+_NUDGES: Final = (G.STEP, G.QUEUE)
+
+
+@dataclass(frozen=True)
+class Function:
+    """`package` is the folder of its code; `reaches_backends` puts it into the VPC when there is one."""
+
+    package: str
+    handler: str
+    seconds: int
+    grants: tuple[Grant, ...]
+    about: str
+    reaches_backends: bool = False
+
+
+FUNCTIONS: Final[Mapping[str, Function]] = {
+    "authorizer": Function(
+        "api", "differently_api.boot.authorizer.handler", 5, (G.KEYS, G.PEPPER), "proves API keys",
+    ),
+    "control": Function(
+        "api", "differently_api.boot.control.handler", 29, (G.CONFIG, G.STATE, G.LOG, *_NUDGES),
+        "sandboxes as records",
+    ),
+    "admin": Function(
+        "api", "differently_api.boot.admin.handler", 29,
+        (G.CONFIG, G.DECIDE, G.STATE, G.LOG, *_NUDGES, G.PEPPER, G.SEAL, G.UNSEAL), "what operators decide",
+        reaches_backends=True,
+    ),
+    "data": Function(
+        "api", "differently_api.boot.data.handler", 900, (G.CONFIG, G.STATE, G.LOG, *_NUDGES, G.UNSEAL),
+        "commands, files and waits", reaches_backends=True,
+    ),
+    "worker": Function(
+        "scheduler", "differently_scheduler.boot.worker.handler", 900,
+        (G.CONFIG, G.STATE, G.LOG, *_NUDGES, G.WAIT, G.UNSEAL), "steps of sandboxes and cleanups",
+        reaches_backends=True,
+    ),
+    "dispatch": Function(
+        "scheduler", "differently_scheduler.boot.dispatch.handler", 60,
+        (G.CONFIG, G.STATE, G.LOG, *_NUDGES, G.RECEIVE), "admits what waits",
+    ),
+    "reconcile": Function(
+        "reconciler", "differently_reconciler.boot.reconcile.handler", 300,
+        (G.CONFIG, G.STATE, G.LOG, *_NUDGES, G.UNSEAL), "compares one pool with its backend", reaches_backends=True,
+    ),
+    "tick": Function(
+        "scheduler", "differently_scheduler.boot.tick.handler", 300,
+        (G.CONFIG, G.STATE, G.LOG, *_NUDGES, G.RECONCILE, G.UNSEAL), "sweeps what is due and probes pools",
+        reaches_backends=True,
+    ),
+}  # fmt: skip
+
+STREAM_HANDLER: Final = "differently_api.boot.data.stream"
+"""Of data, where answers are streamed: our own runtime serves it."""
+API_FUNCTIONS: Final = ("authorizer", "control", "admin", "data")
+WORK_FUNCTIONS: Final = ("worker", "dispatch", "reconcile", "tick")
+
+
+def memory(configuration: Configuration, function: str) -> int:
+    """MiB."""
+    chosen = configuration.functions
+    special = {"data": chosen.data_memory_mib, "authorizer": chosen.authorizer_memory_mib}
+    return special.get(function, chosen.memory_mib)
+
+
+def in_vpc(configuration: Configuration, function: str) -> bool:
+    return configuration.network.vpc and FUNCTIONS[function].reaches_backends

@@ -1,0 +1,117 @@
+"""What moves work along: worker, dispatch, reconcile and tick, the queue between them and the clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aws_cdk import CfnOutput, Duration, Stack
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_lambda_destinations as destinations
+from aws_cdk import aws_lambda_event_sources as sources
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from ..constructs.function import Handler, Layers, Surroundings
+from ..functions import FUNCTIONS, WORK_FUNCTIONS
+from ..nag import accept
+
+SWEEP_SECONDS = 50
+"""How long one tick goes on while something is due; the next comes after a minute."""
+DELIVERIES_MAX = 5
+DEAD_DAYS = 14
+NUDGE_MINUTES_MAX = 5
+"""An asynchronous message that could not be delivered for so long is late: the sweep did its work meanwhile."""
+BATCH_MAX = 10
+DEAD_END = "It is where dead letters go."
+CLOCK = {
+    "Sweep": {"kind": "sweep", "seconds": SWEEP_SECONDS},
+    "Probe": {"kind": "probe"},
+    "Passes": {"kind": "passes"},
+}
+"""What the tick is sent each minute: three messages, so that a pool that hangs holds up no sweep."""
+
+
+class WorkersStack(Stack):
+    def __init__(self, scope: Construct, construct_id: str, around: Surroundings, **stack: Any) -> None:
+        super().__init__(scope, construct_id, **stack)
+        layers = Layers(self, around.packages)
+        self.functions = {name: Handler(self, name, around, layers) for name in WORK_FUNCTIONS}
+        self.dead = self._queue("DeadQueue", f"{around.names.queue}-dead", retention=Duration.days(DEAD_DAYS))
+        self.queue = self._queue(
+            "DispatchQueue",
+            around.names.queue,
+            retention=Duration.hours(1),
+            visibility=Duration.seconds(6 * FUNCTIONS["dispatch"].seconds),
+            dead=sqs.DeadLetterQueue(queue=self.dead, max_receive_count=DELIVERIES_MAX),
+        )
+        self.failed = self._queue("FailedQueue", around.names.function("failed"), retention=Duration.days(DEAD_DAYS))
+        accept(self.failed, "AwsSolutions-SQS3", DEAD_END)
+        for queue in (self.dead, self.failed):
+            accept(queue, "Serverless-SQSRedrivePolicy", DEAD_END)
+        self._feed(around)
+        self._start_each_minute(around)
+        CfnOutput(self, "DispatchQueueUrl", value=self.queue.queue_url)
+        CfnOutput(self, "FailedQueueUrl", value=self.failed.queue_url)
+
+    def _queue(
+        self,
+        construct_id: str,
+        name: str,
+        *,
+        retention: Duration,
+        visibility: Duration | None = None,
+        dead: sqs.DeadLetterQueue | None = None,
+    ) -> sqs.Queue:
+        return sqs.Queue(
+            self,
+            construct_id,
+            queue_name=name,
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            retention_period=retention,
+            visibility_timeout=visibility,
+            dead_letter_queue=dead,
+        )
+
+    def _feed(self, around: Surroundings) -> None:
+        dispatch = self.functions["dispatch"]
+        dispatch.add_event_source(
+            sources.SqsEventSource(
+                self.queue,
+                batch_size=BATCH_MAX,
+                report_batch_item_failures=True,
+                max_concurrency=around.configuration.functions.dispatch_concurrency,
+            )
+        )
+        accept(
+            dispatch, "Serverless-LambdaEventSourceMappingDestination", "The queue itself has a queue for dead letters."
+        )
+        for name in ("worker", "reconcile", "tick"):
+            lambda_.EventInvokeConfig(
+                self,
+                f"{name.capitalize()}Invoke",
+                function=self.functions[name],
+                max_event_age=Duration.minutes(NUDGE_MINUTES_MAX),
+                retry_attempts=1,
+                on_failure=destinations.SqsDestination(self.failed),
+            )
+
+    def _start_each_minute(self, around: Surroundings) -> None:
+        tick = self.functions["tick"]
+        rule = events.Rule(
+            self,
+            "EachMinute",
+            rule_name=around.names.function("each-minute"),
+            description="Sweeps what is due, probes pools, has them reconciled",
+            schedule=events.Schedule.rate(Duration.minutes(1)),
+            targets=[
+                targets.LambdaFunction(
+                    tick, event=events.RuleTargetInput.from_object(message), retry_attempts=0,
+                    max_event_age=Duration.minutes(1),
+                )
+                for message in CLOCK.values()
+            ],
+        )  # fmt: skip
+        accept(rule, "Serverless-EventBusDLQ", "The next minute's message is the same; an alarm tells when none comes.")
