@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from differently_core.operations.core import Core
-from differently_core.runtime.ids import SandboxId
+from differently_core.runtime.ids import SandboxId, SnapshotId
 from differently_reconciler import reconcile
 from differently_reconciler.reconcile import Reconcile
 from differently_scheduler import dispatch, tick, worker
-from differently_scheduler.messages import Cleanup, LookAtPort, Probe, Step, Sweep
+from differently_scheduler.messages import Cleanup, LookAtPort, Probe, Step, StepSnapshot, Sweep
 
 log = logging.getLogger(__name__)
 STEP_THREADS = 16
@@ -164,6 +164,10 @@ class Dispatcher:
     def cleanup(self, sandbox: str, attempt: int) -> None:
         self._activity.note()
         self._cleanups.put(f"{sandbox}#{attempt}", Cleanup(sandbox=SandboxId(sandbox), attempt=attempt).event())
+
+    def snapshot(self, snapshot: str) -> None:
+        self._activity.note()
+        self._cleanups.put(snapshot, StepSnapshot(snapshot=SnapshotId(snapshot)).event())
 
     def port(self, sandbox: str, port: int) -> None:
         self._activity.note()

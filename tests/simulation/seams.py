@@ -26,7 +26,7 @@ from differently_core.contract import (
 from differently_core.errors import InsufficientCapacity
 from differently_core.model.exec import ExecRequest
 from differently_core.model.record import Key, Record, Table
-from differently_core.runtime.ids import SandboxId
+from differently_core.runtime.ids import SandboxId, SnapshotId
 from differently_core.store.memory import MemoryStore
 from differently_core.store.ports import (
     PAGE_ROWS_MAX,
@@ -39,7 +39,7 @@ from differently_core.store.ports import (
     StoreThrottled,
     StoreUnavailable,
 )  # fmt: skip
-from tests.support.world import Dispatch, LookAtPort, Message, Settle, Step
+from tests.support.world import Dispatch, LookAtPort, Message, Settle, Step, StepSnapshot
 
 from .processes import Conductor, Killed
 from .weather import Weather, outage
@@ -300,6 +300,9 @@ class SimNudges:
 
     def cleanup(self, sandbox: str, attempt: int) -> None:
         self._send(Settle(SandboxId(sandbox), attempt))
+
+    def snapshot(self, snapshot: str) -> None:
+        self._send(StepSnapshot(SnapshotId(snapshot)))
 
     def port(self, sandbox: str, port: int) -> None:
         self._send(LookAtPort(SandboxId(sandbox), port))

@@ -21,7 +21,7 @@ from differently_core.operations.core import Core
 from differently_core.operations.create import create
 from differently_core.operations.requests import CreateSandbox
 from differently_core.store.ports import StoreThrottled, StoreUnavailable
-from tests.support.world import OPERATOR, Dispatch, LookAtPort, Message, Settle, Step, deliver
+from tests.support.world import OPERATOR, Dispatch, LookAtPort, Message, Settle, Step, StepSnapshot, deliver
 
 from .clients import Calls, Job
 from .installation import Installation
@@ -351,5 +351,7 @@ def _named(message: Message) -> str:
             return f"settle {sandbox[-6:]} attempt {attempt}"
         case LookAtPort(sandbox, port):
             return f"look at port {port} of {sandbox[-6:]}"
+        case StepSnapshot(snapshot):
+            return f"step snapshot {snapshot[-6:]}"
         case Dispatch():
             return "dispatch"

@@ -20,11 +20,11 @@ from differently_adapters.providers.fake import FakeAdapter, FakeBackend
 from differently_api.app import App
 from differently_api.route import Access
 from differently_core.model.tenancy import KeyScope
-from differently_core.operations import cleanup, dispatch, keys, pools, ports, sweep, tenants, worker
+from differently_core.operations import capturing, cleanup, dispatch, keys, pools, ports, sweep, tenants, worker
 from differently_core.operations.catalog import Catalog
 from differently_core.operations.core import Core, Tuning, system
 from differently_core.runtime.clock import VirtualClock
-from differently_core.runtime.ids import SandboxId, SeededIds
+from differently_core.runtime.ids import SandboxId, SeededIds, SnapshotId
 from differently_core.store.memory import MemoryStore
 from differently_core.store.ports import Store
 from differently_core.store.sealing import MemorySealer, Sealer
@@ -47,6 +47,9 @@ class Mail:
 
     def cleanup(self, sandbox: str, attempt: int) -> None:
         self.messages.append(("cleanup", sandbox, attempt))
+
+    def snapshot(self, snapshot: str) -> None:
+        self.messages.append(("snapshot", snapshot, 0))
 
     def port(self, sandbox: str, port: int) -> None:
         self.messages.append(("port", sandbox, port))
@@ -138,6 +141,10 @@ class World:
         assert isinstance(adapter, FakeAdapter)
         return adapter.backend
 
+    def probe(self) -> None:
+        """Look at every pool, as each tick does."""
+        pools.probe_all(self.core)
+
     def settle(self) -> None:
         """Deliver every message, and those that follow from them."""
         for _ in range(STEPS_MAX):
@@ -150,6 +157,8 @@ class World:
                 cleanup.settle(self.core, SandboxId(sandbox), attempt)
             elif kind == "port":
                 ports.step(self.core, SandboxId(sandbox), attempt)
+            elif kind == "snapshot":
+                capturing.step(self.core, SnapshotId(sandbox))
             else:
                 dispatch.dispatch(self.core)
         raise AssertionError(f"still busy after {STEPS_MAX} messages")

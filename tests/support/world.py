@@ -19,14 +19,14 @@ from differently_core.model.quota import Counter, Limits, Scope
 from differently_core.model.record import Record
 from differently_core.model.sandbox import Sandbox, Status
 from differently_core.model.tenancy import KeyScope, Org, Project
-from differently_core.operations import cleanup, pools, ports, sandboxes, sweep, tenants, worker
+from differently_core.operations import capturing, cleanup, pools, ports, sandboxes, sweep, tenants, worker
 from differently_core.operations.catalog import Catalog
 from differently_core.operations.core import Caller, Core, Tuning
 from differently_core.operations.create import Created, create
 from differently_core.operations.dispatch import dispatch
 from differently_core.operations.requests import CreateSandbox
 from differently_core.runtime.clock import VirtualClock
-from differently_core.runtime.ids import SandboxId, SeededIds
+from differently_core.runtime.ids import SandboxId, SeededIds, SnapshotId
 from differently_core.store.memory import MemoryStore
 from differently_core.store.ports import Put, Store
 
@@ -64,7 +64,14 @@ class LookAtPort:
     port: int
 
 
-Message = Step | Settle | LookAtPort | Dispatch
+@dataclass(frozen=True)
+class StepSnapshot:
+    """Do what is due for this snapshot."""
+
+    snapshot: SnapshotId
+
+
+Message = Step | Settle | LookAtPort | StepSnapshot | Dispatch
 
 
 @dataclass
@@ -78,6 +85,9 @@ class Bag:
 
     def cleanup(self, sandbox: str, attempt: int) -> None:
         self.messages.append(Settle(SandboxId(sandbox), attempt))
+
+    def snapshot(self, snapshot: str) -> None:
+        self.messages.append(StepSnapshot(SnapshotId(snapshot)))
 
     def port(self, sandbox: str, port: int) -> None:
         self.messages.append(LookAtPort(SandboxId(sandbox), port))
@@ -94,6 +104,8 @@ def deliver(core: Core, message: Message) -> None:
             cleanup.settle(core, sandbox, attempt)
         case LookAtPort(sandbox, port):
             ports.step(core, sandbox, port)
+        case StepSnapshot(snapshot):
+            capturing.step(core, snapshot)
         case Dispatch():
             dispatch(core)
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from differently_core.model.exec import ExecRequest, ExecResult, FileInfo, Job
 from differently_core.operations.requests import CreateSandbox, Deletion, SandboxView, UpdateSandbox
+from differently_core.operations.snapshots import SnapshotView, TakeSnapshot
 
 from .routes.jobs import JobOutputView, StartJob
 from .routes.keys import CreateKey, NewKeyView, RotatedKeyView, RotateKey
@@ -19,6 +20,7 @@ from .routes.secrets import PutSecret, SecretView
 from .routes.tenancy import CreateOrg, CreateProject, Quota, RepairQuota, RepairView, Suspend
 
 SANDBOX = "sbx_01JBM2ZQ5KD3V9T7C8R1X4W6YA"
+SNAPSHOT = "snap_01JBM2ZQ7M0N4P6R8T1V3X5Z7B"
 ORG = "org_01JBM2Y0G4S8N6P2Q7T3V5X9ZB"
 PROJECT = "proj_01JBM2YB7H1K3M5R9S2W4Y6ZCD"
 KEY = "key_01JBM2YPQ8A2C4E6G1J3K5M7NP"
@@ -29,7 +31,7 @@ LATER = "2026-11-02T10:30:00Z"
 
 PATH_EXAMPLES: Mapping[str, str] = {
     "id": SANDBOX, "job": "build-7", "org": ORG, "project": PROJECT, "key": KEY, "name": "eks-main", "scope": "global",
-    "port": "3000",
+    "port": "3000", "snapshot": SNAPSHOT,
 }  # fmt: skip
 
 EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
@@ -57,6 +59,13 @@ EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
     JobOutputView: {"data": "cc -o main main.c\n", "next": 18, "ended": False},
     FileInfo: {
         "name": "a.txt", "path": "out/a.txt", "size": 5, "isDir": False, "mode": "0644", "modifiedAt": AT,
+    },
+    TakeSnapshot: {"name": "after the build", "retentionSeconds": 604800},
+    SnapshotView: {
+        "id": SNAPSHOT, "org": ORG, "project": PROJECT, "sandboxId": SANDBOX, "status": "ready", "kind": "disk",
+        "name": "after the build", "sizeBytes": 734003200, "template": "default",
+        "resources": {"cpu": 2, "memoryMiB": 4096, "diskGiB": 10}, "pool": "eks-main", "createdAt": AT,
+        "createdBy": KEY, "readyAt": AT, "retainUntil": "2026-11-09T09:30:00Z",
     },
     ExposePort: {"port": 3000, "ttlSeconds": 3600},
     ExposedPort: {"port": 3000, "url": "https://3000-7f3a.ports.example.com/", "expiresAt": LATER},

@@ -8,10 +8,11 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from differently_core.model.port import PORT_MAX
-from differently_core.runtime.ids import SandboxId
+from differently_core.runtime.ids import SandboxId, SnapshotId
 
 M = TypeVar("M")
 SANDBOX_PATTERN = r"^sbx_[0-9A-Z]{26}$"
+SNAPSHOT_PATTERN = r"^snap_[0-9A-Z]{26}$"
 SWEEP_SECONDS_MAX = 600
 
 
@@ -57,6 +58,13 @@ class LookAtPort(Message):
     port: Annotated[int, Field(ge=1, le=PORT_MAX)]
 
 
+class StepSnapshot(Message):
+    """Do what is due for one snapshot."""
+
+    kind: Literal["snapshot"] = "snapshot"
+    snapshot: Annotated[SnapshotId, Field(pattern=SNAPSHOT_PATTERN)]
+
+
 class Dispatch(Message):
     """Look at the queue. It names nobody: one run serves any number of these."""
 
@@ -82,7 +90,7 @@ class Passes(Message):
     kind: Literal["passes"] = "passes"
 
 
-Work = Step | Cleanup | LookAtPort | Settle
+Work = Step | Cleanup | LookAtPort | StepSnapshot | Settle
 WORK: TypeAdapter[Work] = TypeAdapter(Annotated[Work, Field(discriminator="kind")])
 TICK: TypeAdapter[Sweep | Probe | Passes] = TypeAdapter(Annotated[Sweep | Probe | Passes, Field(discriminator="kind")])
 

@@ -1,4 +1,4 @@
-"""The worker: one message, one look at one sandbox, debt or port.
+"""The worker: one message, one look at one sandbox, debt, port or snapshot.
 
 Invoked asynchronously, and by the workflow `wait`, which asks to settle and is told when to come again.
 """
@@ -9,11 +9,11 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from differently_core.operations import cleanup, ports, worker
+from differently_core.operations import capturing, cleanup, ports, worker
 from differently_core.operations.core import Core
 
 from . import settle
-from .messages import WORK, Cleanup, LookAtPort, Poison, Settle, Step, read
+from .messages import WORK, Cleanup, LookAtPort, Poison, Settle, Step, StepSnapshot, read
 from .settle import Wait
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,8 @@ def handle(core: Core, event: Mapping[str, Any], wait: Wait | None = None) -> di
             cleanup.settle(core, message.sandbox, message.attempt)
         case LookAtPort():
             ports.step(core, message.sandbox, message.port)
+        case StepSnapshot():
+            capturing.step(core, message.snapshot)
         case Settle():
             return settle.look(core, message).event()
     return None

@@ -35,6 +35,9 @@ class Messages:
         message = {"kind": "cleanup", "sandbox": sandbox, "attempt": attempt}
         self._invoke("cleanup", self._environment.worker, message)
 
+    def snapshot(self, snapshot: str) -> None:
+        self._invoke("snapshot", self._environment.worker, {"kind": "snapshot", "snapshot": snapshot})
+
     def port(self, sandbox: str, port: int) -> None:
         self._invoke("port", self._environment.worker, {"kind": "port", "sandbox": sandbox, "port": port})
 

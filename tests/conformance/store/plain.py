@@ -11,6 +11,7 @@ from differently_core.store.ports import (
     Action,
     AnyOf,
     AtLeast,
+    AtMost,
     Committed,
     Condition,
     Delete,
@@ -45,6 +46,8 @@ def holds(condition: Condition, facts: Facts | None) -> bool:
         return bool(value == condition.value)
     if isinstance(condition, OneOf):
         return value in condition.values
+    if isinstance(condition, AtMost):
+        return bool(value <= condition.value)
     assert isinstance(condition, AtLeast)
     return bool(value >= condition.value)
 

@@ -24,6 +24,7 @@ from differently_core.store.ports import (
     Action,
     AnyOf,
     AtLeast,
+    AtMost,
     Check,
     Condition,
     Delete,
@@ -137,6 +138,7 @@ def conditions(row: Row) -> list[tuple[Condition, ...]]:
     own: dict[type[Record], list[Condition]] = {
         Counter: [
             Equals("free_sandboxes", 2), Equals("waiting", 1), AtLeast("free_sandboxes", 1), AtLeast("waiting", 2),
+            AtMost("free_sandboxes", 1),
             Missing("waiting"), Missing("closed"), OneOf("waiting", (1, 2)), Equals("closed", "drained"),
         ],
         Sandbox: [

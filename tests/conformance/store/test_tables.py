@@ -32,7 +32,8 @@ NESTED_DEFAULTS: dict[str, dict[str, Any]] = {
         "limits": {
             "total": {"sandboxes": 100, "cpu_millis": 10**12, "memory_mib": 10**12, "disk_gib": 10**12},
             "each": {"sandboxes": 1, "cpu_millis": 64_000, "memory_mib": 262_144, "disk_gib": 2_048},
-            "ttl_seconds_max": 604_800, "queued_max": 10_000,
+            "ttl_seconds_max": 604_800, "queued_max": 10_000, "snapshots_max": 100,
+            "snapshot_gib_max": 10**12,
         }
     },
     "policy": {

@@ -34,16 +34,17 @@ class Scene:
     world: World
     owner: Tenant
     sandbox: str
+    snapshot: str
     tokens: dict[str, str | None]
 
     def call(self, route: AnyRoute, caller: str) -> Reply:
         key = keys.create_key(self.world.core, self.world.peppers, BOOT, "spare", KeyScope.OPERATOR).key
         values = {
             "id": self.sandbox, "job": "build", "org": self.owner.org, "project": self.owner.project, "key": key.id,
-            "name": "spare", "scope": self.owner.project, "port": "3000",
+            "name": "spare", "scope": self.owner.project, "port": "3000", "snapshot": self.snapshot,
         }  # fmt: skip
         path = route.path.format(**values) + QUERIES.get(route.path, "")
-        if route.path == "/v1/sandboxes" and caller == OPERATOR and route.method == "GET":
+        if route.path in ("/v1/sandboxes", "/v1/snapshots") and caller == OPERATOR and route.method == "GET":
             path += f"?projectId={self.owner.project}"
         return self.world.call(route.method, path, self._body(route, caller), token=self.tokens[caller])
 
@@ -77,6 +78,8 @@ def scene() -> Scene:
     world.call("POST", f"{base}/jobs", {**EXAMPLES_JOB, "id": "build"}, token=owner.token)
     world.call("PUT", f"{base}/files/content?path=a", b"x", token=owner.token)
     world.call("PUT", f"{base}/files/content?path=d/b", b"x", token=owner.token)
+    snapshot = world.call("POST", f"{base}/snapshots", {}, token=owner.token).json()["id"]
+    world.settle()
     world.call("POST", f"{base}/ports", {"port": 3000}, token=owner.token)
     revoked, expired = world.tenant("revoked", org=owner.org), world.tenant("expired", org=owner.org)
     keys.revoke_key(world.core, BOOT, "key_" + revoked.token.split("_")[1])
@@ -90,11 +93,11 @@ def scene() -> Scene:
         STRANGER: world.tenant("stranger").token, OPERATOR: world.operator, REVOKED: revoked.token,
         EXPIRED: short.token, UNKNOWN: "dk_01JBM2YPQ8A2C4E6G1J3K5M7NP_" + "x" * 43, NOBODY: None,
     }  # fmt: skip
-    return Scene(world, owner, sandbox, tokens)
+    return Scene(world, owner, sandbox, snapshot, tokens)
 
 
 EXAMPLES_JOB = {"command": "make all", "timeoutSeconds": 3600}
-OWN_OBJECTS = {"id", "project"}
+OWN_OBJECTS = {"id", "project", "snapshot"}
 
 
 def expected(route: AnyRoute, caller: str) -> int | None:
@@ -132,7 +135,7 @@ def test_every_route_answers_every_caller_as_declared(scene: Scene, route: AnyRo
 def test_anothers_sandbox_and_none_are_told_apart_by_nothing(scene: Scene, route: AnyRoute) -> None:
     theirs = scene.call(route, STRANGER)
     nothing = "sbx_01JBM2ZQ5KD3V9T7C8R1X4W6YA"
-    none = Scene(scene.world, scene.owner, nothing, scene.tokens).call(route, STRANGER)
+    none = Scene(scene.world, scene.owner, nothing, scene.snapshot, scene.tokens).call(route, STRANGER)
     assert (theirs.status, none.status) == (404, 404)
     said = [
         reply.raw.decode().replace(identity, "ID").replace(reply.headers["X-Request-Id"], "REQUEST")

@@ -13,10 +13,11 @@ from differently_aws import environment
 from differently_aws.messages import Messages
 from differently_reconciler.reconcile import Reconcile
 from differently_scheduler import dispatch
-from differently_scheduler.messages import WORK, Cleanup, LookAtPort, Settle, Step, read
+from differently_scheduler.messages import WORK, Cleanup, LookAtPort, Settle, Step, StepSnapshot, read
 from tests.support.functions import ENVIRON
 
 SANDBOX = "sbx_" + "0" * 26
+SNAPSHOT = "snap_" + "0" * 26
 
 
 class Recorded:
@@ -50,6 +51,7 @@ def test_the_worker_reads_what_it_is_sent() -> None:
     for send, expected in (
         (lambda made: made.worker(SANDBOX), Step(sandbox=SANDBOX)),
         (lambda made: made.cleanup(SANDBOX, 2), Cleanup(sandbox=SANDBOX, attempt=2)),
+        (lambda made: made.snapshot(SNAPSHOT), StepSnapshot(snapshot=SNAPSHOT)),
         (lambda made: made.port(SANDBOX, 3000), LookAtPort(sandbox=SANDBOX, port=3000)),
     ):
         clients = Recorded()

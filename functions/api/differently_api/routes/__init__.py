@@ -15,6 +15,7 @@ from .ports import ROUTES as PORTS
 from .sandboxes import ROUTES as SANDBOXES
 from .secrets import ROUTES as SECRETS
 from .service import ROUTES as SERVICE
+from .snapshots import ROUTES as SNAPSHOTS
 from .tenancy import ROUTES as TENANCY
 
 ROUTES: tuple[AnyRoute, ...] = (
@@ -25,6 +26,7 @@ ROUTES: tuple[AnyRoute, ...] = (
     *JOBS,
     *FILES,
     *PORTS,
+    *SNAPSHOTS,
     *TENANCY,
     *KEYS,
     *POOLS,

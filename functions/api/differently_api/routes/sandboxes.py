@@ -28,6 +28,7 @@ from differently_core.operations.create import create as create_operation
 from differently_core.operations.requests import CreateSandbox, Deletion, SandboxView, UpdateSandbox
 
 from ..failures import JSON
+from ..proxy import Request
 from ..route import Access, Answer, Call, Group, Method, NoBody, NoQuery, Route
 from ..streams import first_then, waited
 
@@ -37,12 +38,17 @@ LABEL_FILTERS_MAX = 32
 _VISIBLE_ASCII = re.compile(r"[\x21-\x7e]+")
 
 
-def create_sandbox(call: Call[CreateSandbox, NoQuery]) -> Answer:
-    key = call.request.headers.get("idempotency-key")
+def idempotency_key(request: Request) -> str | None:
+    key = request.headers.get("idempotency-key")
     if key is not None and (len(key) > IDEMPOTENCY_KEY_MAX or not _VISIBLE_ASCII.fullmatch(key)):
         raise InvalidRequest(
             f"Idempotency-Key must be 1 to {IDEMPOTENCY_KEY_MAX} visible ASCII characters.", field="Idempotency-Key"
         )
+    return key
+
+
+def create_sandbox(call: Call[CreateSandbox, NoQuery]) -> Answer:
+    key = idempotency_key(call.request)
     made = create_operation(call.core, call.caller, call.body, key)
     headers = {"Content-Type": JSON, "Location": f"/v1/sandboxes/{made.sandbox}"}
     if made.replayed:

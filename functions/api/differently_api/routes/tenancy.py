@@ -8,12 +8,14 @@ from typing import Annotated, Any, Self
 from pydantic import Field, StringConstraints
 
 from differently_core.errors import InvalidState, NotFound
-from differently_core.model.quota import Counter, Limits
+from differently_core.model.quota import Counter, Limits, Scope
 from differently_core.model.record import Wire
 from differently_core.model.resources import UNLIMITED, Size
+from differently_core.model.snapshot import SnapshotTally
 from differently_core.model.tenancy import Org, Project, StateReason, TenantState
 from differently_core.operations import recount, standing, tenants
 from differently_core.operations.core import Caller
+from differently_core.operations.tallies import tally
 from differently_core.runtime.ids import OrgId, ProjectId, is_id
 
 from ..failures import JSON
@@ -53,12 +55,18 @@ class Quota(Wire):
     max_disk_gib: Amount | None = None
     max_ttl_seconds: Annotated[int, Field(ge=1, le=UNLIMITED, alias="maxTTLSeconds")] = Limits().ttl_seconds_max
     max_queued: Amount = Limits().queued_max
+    max_snapshots: Amount = Limits().snapshots_max
+    """Snapshots kept at once."""
+    max_snapshot_gib: Amount | None = None
+    """Once so much is kept, or more, no further snapshot is taken."""
     per_sandbox: SandboxLimit = SandboxLimit()
 
     def limits(self) -> Limits:
         return Limits(
             total=_size(self.max_concurrent, self.max_cpu, self.max_memory_mib, self.max_disk_gib),
             each=self.per_sandbox.size(), ttl_seconds_max=self.max_ttl_seconds, queued_max=self.max_queued,
+            snapshots_max=self.max_snapshots,
+            snapshot_gib_max=UNLIMITED if self.max_snapshot_gib is None else self.max_snapshot_gib,
         )  # fmt: skip
 
     @classmethod
@@ -68,6 +76,7 @@ class Quota(Wire):
             max_concurrent=total.sandboxes, max_cpu=_cpus(total.cpu_millis),
             max_memory_mib=_bound(total.memory_mib), max_disk_gib=_bound(total.disk_gib),
             max_ttl_seconds=limits.ttl_seconds_max, max_queued=limits.queued_max,
+            max_snapshots=limits.snapshots_max, max_snapshot_gib=_bound(limits.snapshot_gib_max),
             per_sandbox=SandboxLimit.of(limits.each),
         )  # fmt: skip
 
@@ -79,11 +88,16 @@ class Used(Wire):
     disk_gib: int
 
 
+class QuotaUsed(Used):
+    snapshots: int
+    snapshot_bytes: int
+
+
 class QuotaView(Wire):
     """`limits` can be changed and sent back. `waiting`: sandboxes in the queue that wait for this quota."""
 
     limits: Quota
-    used: Used
+    used: QuotaUsed
     waiting: int = 0
 
 
@@ -254,24 +268,24 @@ def get_org_quota(call: Call[NoBody, NoQuery]) -> Answer:
     org = _org(call.params["org"])
     if not call.caller.operator and call.caller.org != org:
         raise _no_org(org)
-    return _quota(*tenants.org_quota(call.core, org))
+    return _quota(*tenants.org_quota(call.core, org), tally(call.core, Scope.ORG, org))
 
 
 def put_org_quota(call: Call[Quota, NoQuery]) -> Answer:
     org = _org(call.params["org"])
     tenants.set_quota(call.core, call.caller, org, None, call.body.limits())
-    return _quota(*tenants.org_quota(call.core, org))
+    return _quota(*tenants.org_quota(call.core, org), tally(call.core, Scope.ORG, org))
 
 
 def get_project_quota(call: Call[NoBody, NoQuery]) -> Answer:
     org, project = _project(call.caller, call)
-    return _quota(*tenants.project_quota(call.core, org, project))
+    return _quota(*tenants.project_quota(call.core, org, project), tally(call.core, Scope.PROJECT, project))
 
 
 def put_project_quota(call: Call[Quota, NoQuery]) -> Answer:
     org, project = _project(call.caller, call)
     tenants.set_quota(call.core, call.caller, org, project, call.body.limits())
-    return _quota(*tenants.project_quota(call.core, org, project))
+    return _quota(*tenants.project_quota(call.core, org, project), tally(call.core, Scope.PROJECT, project))
 
 
 def repair_org_quota(call: Call[RepairQuota, NoQuery]) -> RepairView:
@@ -293,9 +307,10 @@ def _used(held: Size) -> Used:
     )  # fmt: skip
 
 
-def _quota(limits: Limits, counter: Counter | None) -> Answer:
+def _quota(limits: Limits, counter: Counter | None, kept: SnapshotTally) -> Answer:
     """With its nulls, so that `limits` can be changed and sent back as it is."""
-    used = _used(counter.held if counter is not None else Size())
+    held = _used(counter.held if counter is not None else Size())
+    used = QuotaUsed(**held.model_dump(), snapshots=kept.count, snapshot_bytes=kept.bytes)
     waiting = (counter.waiting or 0) if counter is not None else 0
     view = QuotaView(limits=Quota.of(limits), used=used, waiting=waiting)
     return Answer(200, view.model_dump_json(by_alias=True), {"Content-Type": JSON})

@@ -9,6 +9,7 @@ classes) and the sandbox provider guide (declarations, outcomes, ownership).
 
 from __future__ import annotations
 
+from ..model.snapshot import SnapshotKind
 from .adapter import (
     Adapter,
     AdapterContext,
@@ -67,7 +68,6 @@ from .values import (
     Progress,
     Quiet,
     SnapshotInfo,
-    SnapshotKind,
     SnapshotRequest,
     SnapshotState,
     Target,

@@ -11,6 +11,7 @@ from ..errors import DifferentlyError
 from ..model.exec import Stream
 from ..model.pool import Trust
 from ..model.resources import Size
+from ..model.snapshot import SnapshotKind
 
 PROTOCOL_VERSION = "1"
 LABEL_PREFIX = "differently.dev/"
@@ -216,11 +217,6 @@ class Transitioned:
     progress: Progress
     instance: Instance
     message: str = ""
-
-
-class SnapshotKind(StrEnum):
-    DISK = "disk"
-    MEMORY = "memory"
 
 
 class SnapshotState(StrEnum):

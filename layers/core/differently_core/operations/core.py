@@ -30,6 +30,10 @@ class Nudges(Protocol):
         """Settle this attempt's debt."""
         ...
 
+    def snapshot(self, snapshot: str) -> None:
+        """Do what is due for this snapshot."""
+        ...
+
     def port(self, sandbox: str, port: int) -> None:
         """Look whether this port is still wanted."""
         ...

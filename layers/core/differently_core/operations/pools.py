@@ -10,12 +10,14 @@ from ..errors import DifferentlyError, InvalidState, NotFound
 from ..model.pool import Pool, PoolState, PoolView
 from ..model.quota import Counter, Scope
 from ..model.resources import UNLIMITED, Size
+from ..model.snapshot import SnapshotTally
 from ..model.tenancy import OPERATOR_ORG
 from ..policy.placement import Candidate, permitted
 from ..store.ports import (
     ACTIONS_MAX,
     Absent,
     Action,
+    AnyOf,
     Check,
     Committed,
     Delete,
@@ -29,6 +31,7 @@ from ..store.ports import (
 )  # fmt: skip
 from .backends import adapter_of, calling
 from .core import Caller, Core
+from .tallies import tally
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +122,10 @@ def set_state(core: Core, caller: Caller, name: str, state: PoolState) -> PoolDe
 
 
 def remove(core: Core, caller: Caller, name: str) -> None:
-    """Remove an empty pool. Raises `InvalidState` while sandboxes or unsettled attempts hold its slots."""
+    """Remove an empty pool.
+
+    Raises `InvalidState` while sandboxes or unsettled attempts hold its slots, or it keeps snapshots.
+    """
     pool = detail(core, name).pool
     key = Counter.key_of(Scope.POOL, name)
     counter = core.store.get(Counter, key)
@@ -128,12 +134,18 @@ def remove(core: Core, caller: Caller, name: str) -> None:
             f"{counter.held.sandboxes} slots of pool {name!r} are held. Drain it, delete its sandboxes, then repeat.",
             pool=name, held=counter.held.sandboxes,
         )  # fmt: skip
+    kept = tally(core, Scope.POOL, name)
+    if kept.count > 0:
+        raise InvalidState(
+            f"Pool {name!r} keeps {kept.count} snapshots. Delete them, then repeat.", pool=name, snapshots=kept.count
+        )
     empty = (Equals("free_sandboxes", counter.limit_sandboxes),) if counter is not None else ()
     event = core.event(caller, "pool.delete", name, OPERATOR_ORG, pool=name)
     outcome = core.commit(
         [
             Delete(Pool, pool.key(), "pool", (Equals("version", pool.version),)),
             Delete(Counter, key, "counter", empty),
+            Delete(SnapshotTally, kept.key(), "tally", (AnyOf((Absent(), Equals("count", 0))),)),
             Delete(PoolView, PoolView.key_of(name), "view"),
             Put(event, (Absent(),), "event"),
         ]

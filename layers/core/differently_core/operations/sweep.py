@@ -45,6 +45,9 @@ def sweep(core: Core) -> Swept:
 
 
 def _nudge(core: Core, kind: str, pk: str, sk: str) -> None:
+    if kind == "snapshot":
+        core.nudges.snapshot(pk.removeprefix("SNAP#"))
+        return
     sandbox = SandboxId(pk.removeprefix("SBX#"))
     if kind == "attempt":
         core.nudges.cleanup(sandbox, int(sk.removeprefix("ATTEMPT#")))

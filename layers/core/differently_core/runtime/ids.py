@@ -17,6 +17,7 @@ from typing import NewType, Protocol
 from .clock import Clock
 
 SandboxId = NewType("SandboxId", str)
+SnapshotId = NewType("SnapshotId", str)
 OrgId = NewType("OrgId", str)
 ProjectId = NewType("ProjectId", str)
 KeyId = NewType("KeyId", str)

@@ -16,6 +16,7 @@ from .ports import (
     Action,
     AnyOf,
     AtLeast,
+    AtMost,
     Check,
     Condition,
     Equals,
@@ -73,7 +74,7 @@ def _check_condition(record: type[Record], condition: Condition) -> None:
             pass
         case Equals(field, value):
             _check_values(record, field, value)
-        case AtLeast(field, value):
+        case AtLeast(field, value) | AtMost(field, value):
             _check_number(record, field)
             _check_values(record, field, value)
         case OneOf(field, values):

@@ -33,6 +33,7 @@ from ..model import (
     reconciliation,
     sandbox,
     secret,
+    snapshot,
     tenancy,
 )
 from ..model.record import Native, Record, Table
@@ -109,6 +110,7 @@ MODULES = (
     reconciliation,
     sandbox,
     secret,
+    snapshot,
     tenancy,
 )
 """Where records are declared; one a line, so that they are easily added to."""

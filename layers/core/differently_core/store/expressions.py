@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..model.record import Native
-from .ports import Absent, AnyOf, AtLeast, Condition, Equals, Missing, OneOf, Present, Update
+from .ports import Absent, AnyOf, AtLeast, AtMost, Condition, Equals, Missing, OneOf, Present, Update
 from .tables import Item
 
 Wire = dict[str, dict[str, Any]]
@@ -64,6 +64,8 @@ class Expressions:
                 return f"{self._name(field)} >= {self._value(field, value)}"
             case OneOf(field, values):
                 return f"{self._name(field)} IN ({', '.join(self._value(field, value) for value in values)})"
+            case AtMost(field, value):
+                return f"{self._name(field)} <= {self._value(field, value)}"
             case Missing(field):
                 return f"(attribute_exists({self._name('pk')}) AND attribute_not_exists({self._name(field)}))"
             case AnyOf(options):

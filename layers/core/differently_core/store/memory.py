@@ -25,6 +25,7 @@ from .ports import (
     Action,
     AnyOf,
     AtLeast,
+    AtMost,
     Check,
     Committed,
     Condition,
@@ -59,6 +60,8 @@ def holds(condition: Condition, row: Row | None) -> bool:
             return row is not None and row.get(field) in values
         case AtLeast(field, value):
             return row is not None and field in row and cast(int, row[field]) >= value
+        case AtMost(field, value):
+            return row is not None and field in row and cast(int, row[field]) <= value
         case Missing(field):
             return row is not None and field not in row
         case AnyOf(options):

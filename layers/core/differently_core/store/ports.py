@@ -54,6 +54,12 @@ class AtLeast:
 
 
 @dataclass(frozen=True)
+class AtMost:
+    field: str
+    value: int
+
+
+@dataclass(frozen=True)
 class Missing:
     """The row exists and does not have the field."""
 
@@ -65,7 +71,7 @@ class AnyOf:
     options: tuple[Condition, ...]
 
 
-Condition = Absent | Present | Equals | OneOf | AtLeast | Missing | AnyOf
+Condition = Absent | Present | Equals | OneOf | AtLeast | AtMost | Missing | AnyOf
 """Fields named in conditions and updates are `native` fields of the record, or its index attributes."""
 
 
