@@ -148,7 +148,7 @@ ROUTES = (
         "Create a sandbox", CreateSandbox, NoQuery, SandboxView, 202, also=(200,),
         errors=(
             NotFound, Suspended, LimitExceeded, NoEligiblePool, UnsupportedCapability, QuotaExceeded, QueueFull,
-            InsufficientCapacity, IdempotencyConflict,
+            InsufficientCapacity, IdempotencyConflict, InvalidState,
         ),
         request_headers={
             "Idempotency-Key": "1 to 255 visible ASCII characters that name this sandbox while it lives. A repeat with "

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from ..runtime.ids import KeyId, OrgId, ProjectId, SandboxId
+from ..runtime.ids import KeyId, OrgId, ProjectId, SandboxId, SnapshotId
 from .due import due_index, purge_index
 from .policy import DEFAULT_CLASSIFICATION
 from .record import Key, Record, Table
@@ -189,6 +189,8 @@ class Sandbox(Record):
 
     template: str
     image: str | None = None
+    from_snapshot: SnapshotId | None = None
+    """What it is made from, and held until it runs."""
     size: Size
     labels: dict[str, str] = {}
     capabilities: tuple[str, ...] = ()

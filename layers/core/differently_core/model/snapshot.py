@@ -19,6 +19,7 @@ from typing import ClassVar
 
 from ..runtime.ids import KeyId, OrgId, ProjectId, SandboxId, SnapshotId
 from .due import due_index
+from .policy import DEFAULT_CLASSIFICATION
 from .quota import Scope
 from .record import Key, Record, Table
 from .resources import Size
@@ -64,6 +65,7 @@ class Snapshot(Record):
     template: str
     image: str | None = None
     size: Size
+    classification: str = DEFAULT_CLASSIFICATION
     asked: SnapshotKind
     captured: SnapshotKind | None = None
     """May be more than was asked for."""

@@ -15,8 +15,10 @@ from ..errors import (
     InsufficientCapacity,
     Internal,
     InvalidRequest,
+    InvalidState,
     LimitExceeded,
     NoEligiblePool,
+    NotFound,
     QueueFull,
     QuotaExceeded,
     Suspended,
@@ -28,6 +30,7 @@ from ..model.quota import Counter, Limits, Scope
 from ..model.record import Record
 from ..model.resources import Resources, Size
 from ..model.sandbox import PoolRejection, Reason, Reservation, Sandbox, SandboxEnv, Status
+from ..model.snapshot import Snapshot
 from ..policy.placement import HIDDEN_REASONS, Decision, place
 from ..runtime.ids import KeyId, ProjectId, SandboxId
 from ..store.ports import Absent, Action, Committed, Put, Refused
@@ -35,6 +38,7 @@ from .accounts import name_of, take
 from .core import Caller, Core
 from .marks import clear_if_nobody_waits
 from .requests import CreateSandbox, SandboxView
+from .restoring import check_fits, check_held, hold, source_of
 from .sandboxes import keyed_id
 from .standing import check_admits
 from .wishes import wish_of
@@ -64,8 +68,8 @@ def create(core: Core, caller: Caller, request: CreateSandbox, key: str | None =
     """Admit or queue one sandbox; 2 round trips at most with a warm catalog, 1 when there is room.
 
     Raises `InvalidRequest`, `Suspended`, `LimitExceeded`, `NoEligiblePool`, `UnsupportedCapability`,
-    `IdempotencyConflict`, and with `queueTimeoutSeconds: 0` also `QuotaExceeded` or `InsufficientCapacity`; `QueueFull`
-    when the backlog is full.
+    `IdempotencyConflict`, for a snapshot also `NotFound` and `InvalidState`, and with `queueTimeoutSeconds: 0` also
+    `QuotaExceeded` or `InsufficientCapacity`; `QueueFull` when the backlog is full.
     A key that names a live sandbox is answered with it, even when nothing new could be created any more.
     """
     try:
@@ -77,7 +81,10 @@ def create(core: Core, caller: Caller, request: CreateSandbox, key: str | None =
         return replayed
 
 
-_REFUSALS = (Suspended, LimitExceeded, NoEligiblePool, UnsupportedCapability, QuotaExceeded, InsufficientCapacity)
+_REFUSALS = (
+    Suspended, LimitExceeded, NoEligiblePool, UnsupportedCapability, QuotaExceeded, InsufficientCapacity, NotFound,
+    InvalidState,
+)  # fmt: skip
 
 
 def _live(core: Core, caller: Caller, request: CreateSandbox, key: str | None) -> Created | None:
@@ -171,6 +178,7 @@ def _try_quietly(core: Core, caller: Caller, draft: Draft, admitted: Sandbox) ->
             return Created(admitted.id, body, replayed=False)
         if "idempotency" in outcome.failed:
             return _replay(outcome.failed["idempotency"], draft.digest)
+        check_held(admitted, outcome)
         if "sandbox" in outcome.failed:
             raise _IdTaken
         refusal = outcome
@@ -213,6 +221,7 @@ def _enqueue(core: Core, caller: Caller, draft: Draft, decision: Decision, refus
     if isinstance(outcome, Refused):
         if "idempotency" in outcome.failed:
             return _replay(outcome.failed["idempotency"], draft.digest)
+        check_held(queued, outcome)
         raise _IdTaken
     core.nudges.dispatch()
     return Created(queued.id, body, replayed=False)
@@ -240,6 +249,8 @@ def _own_rows(core: Core, caller: Caller, draft: Draft, sandbox: Sandbox, body: 
         actions.append(Put(row, (Absent(),), "idempotency"))
     if draft.env:
         actions.append(Put(SandboxEnv(id=sandbox.id, env=draft.env), (Absent(),), "env"))
+    if sandbox.from_snapshot is not None:
+        actions += hold(sandbox.from_snapshot, sandbox.id)
     return actions
 
 
@@ -266,7 +277,8 @@ def _admitted(core: Core, sandbox: Sandbox, pool: str) -> Sandbox:
 def draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None) -> Draft:
     project = _project(core, caller, request)
     org = caller.org if caller.org is not None else core.catalog.org_of(project)
-    size = _size(core, request)
+    source = source_of(core, project, request)
+    size = _size(core, request, source)
     ttl = request.ttl_seconds or core.tuning.ttl_seconds_default
     organization, owner = core.catalog.org(org), core.catalog.project(org, project)
     check_admits(organization)
@@ -277,10 +289,13 @@ def draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None) -
     sandbox = Sandbox(
         id=keyed_id(core, project, key) if key is not None else SandboxId(core.ids.new("sbx")),
         org=org, project=project, status=Status.QUEUED,
-        template=request.template, image=request.image, size=size, labels=dict(request.labels),
-        capabilities=tuple(sorted(set(request.capabilities))), allowed_pools=tuple(request.placement.allowed_pools),
+        template=_template(request, source), image=request.image or (source.image if source is not None else None),
+        from_snapshot=source.id if source is not None else None, size=size, labels=dict(request.labels),
+        capabilities=tuple(sorted(set(request.capabilities))),
+        allowed_pools=tuple(request.placement.allowed_pools) if source is None else (source.pool,),
         regions=tuple(request.placement.regions), preferred_pools=tuple(request.placement.preferred_pools),
-        has_env=bool(request.env), priority=request.priority, classification=request.classification, ttl_seconds=ttl,
+        has_env=bool(request.env), priority=request.priority, ttl_seconds=ttl,
+        classification=request.classification if source is None else source.classification,
         queue_timeout_seconds=request.queue_timeout_seconds, idempotent=key is not None,
         created_at=core.clock.now(), created_by=KeyId(caller.actor),
     )  # fmt: skip
@@ -298,17 +313,28 @@ def _project(core: Core, caller: Caller, request: CreateSandbox) -> ProjectId:
     return ProjectId(named)
 
 
-def _size(core: Core, request: CreateSandbox) -> Size:
+def _template(request: CreateSandbox, source: Snapshot | None) -> str:
+    """The snapshot's own, unless another one is named."""
+    return request.template if source is None or "template" in request.model_fields_set else source.template
+
+
+def _size(core: Core, request: CreateSandbox, source: Snapshot | None) -> Size:
+    """As asked; for the rest that of the template, or of what the snapshot was taken of."""
     template = core.catalog.template(request.template)
-    if template is None:
+    if template is None and (source is None or "template" in request.model_fields_set):
         raise InvalidRequest(f"There is no template {request.template!r}.", field="template")
+    usual = source.size if source is not None else template
+    assert usual is not None
     asked: Resources = request.resources
-    return Size(
+    size = Size(
         sandboxes=1,
-        cpu_millis=template.cpu_millis if asked.cpu is None else max(1, round(asked.cpu * 1000)),
-        memory_mib=template.memory_mib if asked.memory_mib is None else asked.memory_mib,
-        disk_gib=template.disk_gib if asked.disk_gib is None else asked.disk_gib,
+        cpu_millis=usual.cpu_millis if asked.cpu is None else max(1, round(asked.cpu * 1000)),
+        memory_mib=usual.memory_mib if asked.memory_mib is None else asked.memory_mib,
+        disk_gib=usual.disk_gib if asked.disk_gib is None else asked.disk_gib,
     )
+    if source is not None:
+        check_fits(source, size)
+    return size
 
 
 def _check_limits(whose: str, limits: Limits, size: Size, ttl_seconds: int) -> None:

@@ -15,6 +15,7 @@ from ..store.ports import Absent, Action, Delete, Equals, Outcome, Put
 from .accounts import give_back
 from .core import Caller, Core
 from .create import patience_seconds, queue_row
+from .restoring import let_go
 from .sandboxes import free_key
 
 
@@ -101,6 +102,7 @@ def end(
         actions.append(free_key(sandbox.id))
     if sandbox.has_env:
         actions.append(Delete(SandboxEnv, SandboxEnv.key_of(sandbox.id), "env"))
+    actions += let_go(sandbox)
     if sandbox.reservation is None:
         actions.append(Delete(QueueRow, QueueRow.key_of(sandbox.org, sandbox.priority, sandbox.id), "queue"))
     if attempt is not None:

@@ -76,6 +76,8 @@ class CreateSandbox(Wire):
     project_id: str | None = None
     template: Name = "default"
     image: Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[\x21-\x7e]+$")] | None = None
+    snapshot_id: Annotated[str, StringConstraints(max_length=64)] | None = None
+    """Made from this snapshot, on the pool that keeps it; what is left out is as it was when that was taken."""
     resources: Resources = Resources()
     env: Annotated[dict[EnvName, EnvValue], Field(max_length=ENV_MAX), AfterValidator(_env_size)] = {}
     labels: Labels = {}
@@ -158,6 +160,8 @@ class SandboxView(Wire):
     conditions: ConditionsView = ConditionsView()
     template: str
     image: str | None = None
+    snapshot_id: str | None = None
+    """What it was made from."""
     resources: ResourcesView
     labels: dict[str, str] = {}
     capabilities: list[str] = []
@@ -190,6 +194,7 @@ class SandboxView(Wire):
             conditions=_conditions(sandbox.conditions),
             template=sandbox.template,
             image=sandbox.image,
+            snapshot_id=sandbox.from_snapshot,
             resources=ResourcesView(cpu=size.cpu_millis / 1000, memory_mib=size.memory_mib, disk_gib=size.disk_gib),
             labels=dict(sandbox.labels),
             capabilities=list(sandbox.capabilities),

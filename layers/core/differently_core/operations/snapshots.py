@@ -45,6 +45,7 @@ from . import tallies
 from .core import Caller, Core
 from .cursors import seal, unseal
 from .requests import ResourcesView, StatusReason
+from .restoring import no_snapshot
 from .sandboxes import LIST_PAGES_MAX, find
 from .standing import check_admits
 
@@ -178,6 +179,7 @@ def drafted(core: Core, caller: Caller, source: Sandbox, request: TakeSnapshot, 
     return Snapshot(
         id=SnapshotId(core.ids.new("snap")), org=source.org, project=source.project, sandbox=source.id, pool=pool.name,
         source_ref=source.backend_ref, template=source.template, image=source.image, size=source.size,
+        classification=source.classification,
         asked=request.kind, name=request.name, status=SnapshotStatus.CREATING, due_at=now,
         key_hash=None if key is None else _hash(core, source.project, key), created_at=now,
         created_by=KeyId(caller.actor), retain_until=now + timedelta(seconds=request.retention_seconds),
@@ -257,10 +259,6 @@ def find_snapshot(core: Core, caller: Caller, snapshot: str) -> Snapshot:
     if found is None or not (caller.operator or (found.project == caller.project and found.org == caller.org)):
         raise no_snapshot(snapshot)
     return found
-
-
-def no_snapshot(snapshot: str) -> NotFound:
-    return NotFound(f"There is no snapshot {snapshot[:64]!r}.", snapshotId=snapshot[:64])
 
 
 @dataclass(frozen=True)

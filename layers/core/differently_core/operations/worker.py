@@ -48,6 +48,7 @@ from .backends import (
 from .core import Core, system
 from .ending import end, event_of, requeue, write, write_attempt
 from .marks import clear_if_nobody_waits
+from .restoring import doubt, let_go, ref_of
 from .sandboxes import free_key
 
 log = logging.getLogger(__name__)
@@ -181,9 +182,15 @@ def _call_create(core: Core, sandbox: Sandbox, attempt: Attempt, adapter: Adapte
     env = core.store.get(SandboxEnv, SandboxEnv.key_of(sandbox.id)) if sandbox.has_env else None
     template = core.catalog.template(sandbox.template)
     image = sandbox.image or (template.images.get(attempt.pool) if template is not None else None)
+    try:
+        source = ref_of(core, sandbox.from_snapshot) if sandbox.from_snapshot is not None else None
+    except NotFound as error:
+        _fail_attempt(core, sandbox, attempt, error)
+        return
     request = CreateRequest(
         owner=core.owner(sandbox.id), org=sandbox.org, project=sandbox.project, template=sandbox.template, image=image,
         size=sandbox.size, ttl_seconds=sandbox.ttl_seconds, labels=sandbox.labels, env=env.env if env else {},
+        from_snapshot=source,
     )  # fmt: skip
     seconds = (attempt.call_until - core.clock.now()).total_seconds()
     if seconds <= 0:
@@ -288,9 +295,12 @@ def _admit(
     unchanged: list[Action] = [
         Check(Attempt, debt.key(), f"debt {debt.number}", (Equals("version", debt.version),)) for debt in debts
     ]
-    outcome = core.commit([put, live, event_of(core, WORKER, "sandbox.running", sandbox, changed), *unchanged])
+    event = event_of(core, WORKER, "sandbox.running", sandbox, changed)
+    outcome = core.commit([put, live, event, *unchanged, *let_go(sandbox)])
     if isinstance(outcome, Refused):
         _hand_over(core, sandbox, attempt)
+    elif sandbox.from_snapshot is not None:
+        core.nudges.snapshot(sandbox.from_snapshot)  # it may wait to be deleted
 
 
 def _debts(core: Core, sandbox: Sandbox, attempt: Attempt) -> list[Attempt]:
@@ -355,7 +365,11 @@ def _fail_attempt(core: Core, sandbox: Sandbox, attempt: Attempt | None, error: 
         "create failed",
         extra={"sandbox": sandbox.id, "pool": sandbox.pool, "code": error.code, "error": error.message},
     )
-    reason = Reason(code=error.code, source="backend", detail=error.message, at=core.clock.now())
+    lost = sandbox.from_snapshot if isinstance(error, NotFound) else None
+    code = "snapshot_lost" if lost is not None else error.code
+    reason = Reason(code=code, source="backend", detail=error.message, at=core.clock.now())
+    if lost is not None:
+        doubt(core, lost)
     if error.reaction.marks_pool_unhealthy:
         mark_unhealthy(core, sandbox.pool or "", error.message)
     unknown = isinstance(error, BackendError) and not error.settled
