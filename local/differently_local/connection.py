@@ -20,7 +20,7 @@ from differently_core.errors import DifferentlyError, InvalidRequest, PayloadToo
 from differently_core.runtime.clock import Clock
 from differently_core.runtime.ids import IdSource
 
-from .gateway import BODY_BYTES_MAX, Answer, Request, refusal
+from .gateway import BODY_BYTES_MAX, BODY_BYTES_TOLD, Answer, Request, refusal
 
 log = logging.getLogger(__name__)
 HEAD_BYTES_MAX = 10_240
@@ -235,7 +235,7 @@ class Connection:
 
 
 _TOO_LARGE = Unreadable(
-    413, PayloadTooLarge(f"A request body can hold {BODY_BYTES_MAX} bytes at most.", limit=BODY_BYTES_MAX)
+    413, PayloadTooLarge(f"A body can hold {BODY_BYTES_TOLD} bytes at most; send less.", limit=BODY_BYTES_TOLD)
 )
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 
 from differently_adapters.pools import PoolAdapters
+from differently_adapters.providers.devhost import DevhostAdapter
 from differently_api.app import App
 from differently_api.route import Access, Group
 from differently_core.errors import DifferentlyError
@@ -111,6 +112,7 @@ class ControlPlane:
         core = self._core(endpoint, made, dispatcher)
         peppers = installation.pepper(self._settings.data_dir, self._ids)
         keys = installation.prepare(core, peppers, self._settings.data_dir, front.url, say)
+        self._stack.callback(end_commands, core)
         released = release_claims(core)
         if released:
             say(f"taking up {released} sandboxes that the last run was working on")
@@ -150,6 +152,20 @@ class ControlPlane:
         if not log_path.exists():
             return f"{self._settings.data_dir} was removed while it was in use, so there is nothing to go on with."
         return f"the embedded AWS ended by itself; changes since its start are lost. {log_path} may say why."
+
+
+def end_commands(core: Core) -> None:
+    """End what runs in this machine's sandboxes: nobody is left to read it, or to hold it to its time."""
+    try:
+        pools = [pool for pool in core.catalog.pools().pools.values() if pool.adapter == DevhostAdapter.kind]
+        adapters = [core.backends.adapter(pool) for pool in pools]
+        installation = core.catalog.installation().id
+    except DifferentlyError as error:
+        log.warning("commands were not ended", extra={"why": error.code})
+        return
+    for adapter in adapters:
+        if isinstance(adapter, DevhostAdapter):
+            adapter.end_commands(installation)
 
 
 def _target(app: App, method: str, path: str) -> Target:

@@ -177,6 +177,9 @@ class Dispatcher:
         self._activity.note()
         self._dispatches.put("dispatch", dispatch.batch("local"))
 
+    def reconcile(self, pool: str) -> None:
+        self._passes.put(pool, Reconcile(pool=pool).event())
+
     def start(self, core: Core) -> None:
         self._core = core
         for part in self._parts:
@@ -211,5 +214,5 @@ class Dispatcher:
             log.exception("pools could not be read")
             names = []
         for name in names:
-            self._passes.put(name, Reconcile(pool=name).event())
+            self.reconcile(name)
         return RECONCILE_SECONDS

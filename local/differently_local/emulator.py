@@ -94,6 +94,7 @@ class Emulator:
         make_directory(scratch)
         state = self._data_dir / "state"
         make_directory(state)
+        check_state(state)
         # Nothing of the caller's environment: variables of AWS or of the emulator itself would change what it does.
         environment = {
             "PATH": os.defpath, "HOME": str(scratch), "TMPDIR": str(scratch), "LANG": "C.UTF-8",
@@ -195,6 +196,18 @@ class Emulator:
                 return True
             time.sleep(POLL_SECONDS / 2)
         return False
+
+
+def check_state(folder: Path) -> None:
+    """Raise `StartFailure` for saved state that cannot be read: the emulator would begin empty and say nothing."""
+    for path in sorted(folder.glob("*.json")):
+        try:
+            json.loads(path.read_bytes())
+        except (OSError, ValueError):
+            raise StartFailure(
+                f"{path} is damaged, so the state of the last run cannot be read. Put a copy of it back, or move "
+                f"{folder} away to begin with an empty installation."
+            ) from None
 
 
 def proves(found: Found) -> bool:

@@ -31,6 +31,8 @@ ACCOUNT = "000000000000"
 REGION = "us-east-1"
 BODY_BYTES_MAX = 10 * 1024 * 1024
 """Of a request at API Gateway."""
+BODY_BYTES_TOLD = 4 * 1024 * 1024
+"""What the API takes, and so the one limit that is told, whichever of the bounds here is met first."""
 PAYLOAD_BYTES_MAX = 6 * 1024 * 1024
 """Of an event into, or a buffered answer out of, a Lambda function."""
 QUERY_FIELDS_MAX = 200
@@ -77,9 +79,7 @@ def proxy_event(
     event["body"] = _body(request.body, binary) if request.body else None
     event["isBase64Encoded"] = bool(request.body) and binary
     if len(event["body"] or "") > PAYLOAD_BYTES_MAX:
-        raise PayloadTooLarge(
-            f"The body takes more than the {PAYLOAD_BYTES_MAX} bytes that one call can carry.", limit=PAYLOAD_BYTES_MAX
-        )
+        raise PayloadTooLarge(f"A body can hold {BODY_BYTES_TOLD} bytes at most; send less.", limit=BODY_BYTES_TOLD)
     return event
 
 

@@ -91,8 +91,10 @@ def _project(core: Core) -> Project:
 def _pool(core: Core, root: Path) -> None:
     """The pool of this machine. Its root follows the data directory when that was moved."""
     config = {"root": str(root)}
-    private_files.make_directory(root)
     found = core.catalog.pools().pools.get(POOL)
+    if found is None or found.config.get("root") != config["root"]:
+        # Never one that was there and is missing: what ran in it is not to be taken for lost.
+        private_files.make_directory(root)
     if found is None:
         pool = Pool(
             name=POOL, adapter="devhost", trust=Trust.PRIVATE, max_concurrency=POOL_MAX_CONCURRENCY, config=config,

@@ -310,6 +310,9 @@ class SimNudges:
     def dispatch(self) -> None:
         self._send(Dispatch())
 
+    def reconcile(self, pool: str) -> None:
+        """Lost: the regular passes come often enough here."""
+
     def _send(self, message: Message) -> None:
         if self._weather.strike("message_lost"):
             return

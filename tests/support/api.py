@@ -20,7 +20,18 @@ from differently_adapters.providers.fake import FakeAdapter, FakeBackend
 from differently_api.app import App
 from differently_api.route import Access
 from differently_core.model.tenancy import KeyScope
-from differently_core.operations import capturing, cleanup, dispatch, keys, pools, ports, sweep, tenants, worker
+from differently_core.operations import (
+    capturing,
+    cleanup,
+    dispatch,
+    keys,
+    pools,
+    ports,
+    reconcile,
+    sweep,
+    tenants,
+    worker,
+)  # fmt: skip
 from differently_core.operations.catalog import Catalog
 from differently_core.operations.core import Core, Tuning, system
 from differently_core.runtime.clock import VirtualClock
@@ -57,6 +68,9 @@ class Mail:
     def dispatch(self) -> None:
         if ("dispatch", "", 0) not in self.messages:
             self.messages.append(("dispatch", "", 0))
+
+    def reconcile(self, pool: str) -> None:
+        self.messages.append(("reconcile", pool, 0))
 
 
 @dataclass(frozen=True)
@@ -153,6 +167,8 @@ class World:
             kind, sandbox, attempt = self.mail.messages.popleft()
             if kind == "worker":
                 worker.step(self.core, SandboxId(sandbox))
+            elif kind == "reconcile":
+                reconcile.reconcile(self.core, sandbox)
             elif kind == "cleanup":
                 cleanup.settle(self.core, SandboxId(sandbox), attempt)
             elif kind == "port":

@@ -49,6 +49,8 @@ PART_BYTES: Final = 786_432
 """Of a request in one exec's input. Longer ones are sent in parts."""
 ANSWER_BYTES_MAX: Final = 1_048_576
 CALL_SECONDS: Final = 60
+WATCH_SECONDS: Final = 10
+"""How often a job's watch looks whether there still is a job; a job of this length or less is never looked at."""
 STOP_SECONDS: Final = 2
 """Between SIGTERM and SIGKILL."""
 SHELL_OWNED: Final = frozenset(
@@ -120,7 +122,13 @@ _SUPERVISOR: Final = (
     + _COMMON
     + rf"""
 if [ "$5" = watch ]; then
-  sleep "$2" || exit  # killed, with all the rest of the sandbox: the time is not up
+  left=$2
+  while [ "$left" -gt {WATCH_SECONDS} ]; do
+    sleep {WATCH_SECONDS} || exit  # killed, with all the rest of the sandbox: the time is not up
+    left=$((left - {WATCH_SECONDS}))
+    lives supervisor || lives child || exit  # nobody is left to be ended
+  done
+  sleep "$left" || exit
   [ -e "$d/exit" ] || ! lives child && exit
   : > "$d/timed_out"
   send TERM

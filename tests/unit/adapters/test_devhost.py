@@ -49,7 +49,9 @@ Run = Callable[..., CommandResult]
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    return tmp_path / "root"
+    made = tmp_path / "root"
+    made.mkdir()
+    return made
 
 
 def client(root: Path) -> DevhostAdapter:

@@ -42,6 +42,10 @@ class Nudges(Protocol):
         """Look at the queue."""
         ...
 
+    def reconcile(self, pool: str) -> None:
+        """Compare this pool with the records, ahead of the next regular pass."""
+        ...
+
 
 class Backends(Protocol):
     def adapter(self, pool: Pool) -> Adapter:

@@ -7,6 +7,7 @@ dispatch. A conflict is never shown to a caller.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..errors import (
@@ -209,10 +210,13 @@ def _enqueue(core: Core, caller: Caller, draft: Draft, decision: Decision, refus
         queue_deadline=core.after(patience_seconds(core, sandbox)),
         due_at=core.after(min(core.tuning.queue_look_seconds, patience_seconds(core, sandbox))),
         reason=Reason(code="waiting", source="admission", detail=_waits_for(decision, refusal), at=core.clock.now()),
-        rejections=tuple(
-            PoolRejection(pool=pool, reason=why.reason)
-            for pool, why in decision.rejected.items()
-            if why.reason not in HIDDEN_REASONS
+        rejections=(
+            *(
+                PoolRejection(pool=pool, reason=why.reason)
+                for pool, why in decision.rejected.items()
+                if why.reason not in HIDDEN_REASONS
+            ),
+            *_refused_by(refusal),
         ),
     )
     body = SandboxView.of(queued).model_dump_json(by_alias=True, exclude_none=True)
@@ -225,6 +229,14 @@ def _enqueue(core: Core, caller: Caller, draft: Draft, decision: Decision, refus
         raise _IdTaken
     core.nudges.dispatch()
     return Created(queued.id, body, replayed=False)
+
+
+def _refused_by(refusal: Refused | None) -> Iterator[PoolRejection]:
+    """The pool that was chosen by an older view, and refused in the transaction."""
+    rows = refusal.failed.values() if refusal is not None else ()
+    for row in rows:
+        if isinstance(row, Counter) and row.scope is Scope.POOL:
+            yield PoolRejection(pool=row.name, reason=row.closed or "full")
 
 
 def queue_row(sandbox: Sandbox) -> QueueRow:

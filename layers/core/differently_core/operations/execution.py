@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ..contract import (
     Adapter,
@@ -23,7 +24,7 @@ from ..contract import (
     unsupported,
 )  # fmt: skip
 from ..contract import Exit as CommandExit
-from ..errors import ExecUnconfirmed, InvalidRequest
+from ..errors import ExecUnconfirmed, InvalidRequest, InvalidState, NotFound
 from ..model.exec import (
     EXEC_SECONDS_MAX_BUFFERED,
     EXEC_SECONDS_MAX_STREAMED,
@@ -40,6 +41,7 @@ from .core import Caller, Core
 from .sandboxes import running, touch
 
 KEEP_ALIVE_SECONDS = 15.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -70,11 +72,34 @@ def reach(core: Core, caller: Caller, sandbox: str, operation: Operation) -> Pla
     return place
 
 
+def _calling(core: Core, place: Place, call: Callable[[], T]) -> T:
+    """Call the backend. What it does not find is a file or a job, unless it does not find the instance either."""
+    try:
+        return calling(place.adapter, call)
+    except NotFound:
+        _check_is_there(core, place)
+        raise
+
+
+def _check_is_there(core: Core, place: Place) -> None:
+    """Raises `InvalidState` when the backend knows no such instance; whether it is lost is the reconciler's to say."""
+    try:
+        calling(place.adapter, lambda: place.adapter.get(place.target))
+    except NotFound:
+        core.nudges.reconcile(place.pool)
+        raise InvalidState(
+            f"The instance of sandbox {place.sandbox.id} is not to be found on its pool. It is being looked for; if it "
+            "stays away the sandbox fails as instance_lost. GET the sandbox in a minute, or create a new one.",
+            status=place.sandbox.status.value,
+            sandboxId=place.sandbox.id,
+        ) from None
+
+
 def run(core: Core, caller: Caller, sandbox: str, request: ExecRequest) -> CommandResult:
     """Run and wait, up to `EXEC_SECONDS_MAX_BUFFERED`."""
     _check_seconds(request, EXEC_SECONDS_MAX_BUFFERED, "a buffered command; stream it or start a job for longer")
     place = reach(core, caller, sandbox, Operation.EXEC)
-    return calling(place.adapter, lambda: place.adapter.exec(place.target, request, OUTPUT_BYTES_MAX))
+    return _calling(core, place, lambda: place.adapter.exec(place.target, request, OUTPUT_BYTES_MAX))
 
 
 def stream(core: Core, caller: Caller, sandbox: str, request: ExecRequest) -> Iterator[ExecEvent]:
@@ -85,8 +110,8 @@ def stream(core: Core, caller: Caller, sandbox: str, request: ExecRequest) -> It
     _check_seconds(request, EXEC_SECONDS_MAX_STREAMED, "a streamed command; start a job for longer")
     place = reach(core, caller, sandbox, Operation.EXEC)
     if not supports(place.adapter, Operation.EXEC_STREAM):
-        return _buffered(place, request)
-    return _whole(place, request)
+        return _buffered(core, place, request)
+    return _whole(core, place, request)
 
 
 def _check_seconds(request: ExecRequest, limit: int, what: str) -> None:
@@ -96,10 +121,10 @@ def _check_seconds(request: ExecRequest, limit: int, what: str) -> None:
         )
 
 
-def _buffered(place: Place, request: ExecRequest) -> Iterator[ExecEvent]:
+def _buffered(core: Core, place: Place, request: ExecRequest) -> Iterator[ExecEvent]:
     """The call may block for as long as the command runs, so it runs beside us while we keep the connection alive."""
     ending = beating(
-        lambda: calling(place.adapter, lambda: place.adapter.exec(place.target, request, OUTPUT_BYTES_MAX)),
+        lambda: _calling(core, place, lambda: place.adapter.exec(place.target, request, OUTPUT_BYTES_MAX)),
         KEEP_ALIVE_SECONDS,
     )
     result: CommandResult | None = None
@@ -119,9 +144,9 @@ def _buffered(place: Place, request: ExecRequest) -> Iterator[ExecEvent]:
     )  # fmt: skip
 
 
-def _whole(place: Place, request: ExecRequest) -> Iterator[ExecEvent]:
+def _whole(core: Core, place: Place, request: ExecRequest) -> Iterator[ExecEvent]:
     """Pass events on and make sure that a stream never just stops."""
-    events = calling(place.adapter, lambda: place.adapter.exec_stream(place.target, request, KEEP_ALIVE_SECONDS))
+    events = _calling(core, place, lambda: place.adapter.exec_stream(place.target, request, KEEP_ALIVE_SECONDS))
     try:
         while True:
             event = calling(place.adapter, lambda: next(events, None))
@@ -141,27 +166,27 @@ def _whole(place: Place, request: ExecRequest) -> Iterator[ExecEvent]:
 def start_job(core: Core, caller: Caller, sandbox: str, request: ExecRequest, job: str | None) -> Job:
     place = reach(core, caller, sandbox, Operation.JOB_START)
     identity = job if job is not None else core.ids.new("job")
-    return calling(place.adapter, lambda: place.adapter.job_start(place.target, identity, request))
+    return _calling(core, place, lambda: place.adapter.job_start(place.target, identity, request))
 
 
 def job_status(core: Core, caller: Caller, sandbox: str, job: str) -> Job:
     place = reach(core, caller, sandbox, Operation.JOB_STATUS)
-    return calling(place.adapter, lambda: place.adapter.job_status(place.target, job))
+    return _calling(core, place, lambda: place.adapter.job_status(place.target, job))
 
 
 def job_output(core: Core, caller: Caller, sandbox: str, job: str, which: Stream, offset: int, limit: int) -> JobOutput:
     place = reach(core, caller, sandbox, Operation.JOB_OUTPUT)
-    return calling(place.adapter, lambda: place.adapter.job_output(place.target, job, which, offset, limit))
+    return _calling(core, place, lambda: place.adapter.job_output(place.target, job, which, offset, limit))
 
 
 def stop_job(core: Core, caller: Caller, sandbox: str, job: str) -> Job:
     place = reach(core, caller, sandbox, Operation.JOB_STOP)
-    return calling(place.adapter, lambda: place.adapter.job_stop(place.target, job))
+    return _calling(core, place, lambda: place.adapter.job_stop(place.target, job))
 
 
 def read_file(core: Core, caller: Caller, sandbox: str, path: str) -> FileContent:
     place = reach(core, caller, sandbox, Operation.FILE_READ)
-    return calling(place.adapter, lambda: place.adapter.file_read(place.target, path))
+    return _calling(core, place, lambda: place.adapter.file_read(place.target, path))
 
 
 def write_file(core: Core, caller: Caller, sandbox: str, path: str, data: Iterable[bytes]) -> FileInfo:
@@ -170,7 +195,7 @@ def write_file(core: Core, caller: Caller, sandbox: str, path: str, data: Iterab
 
 def list_files(core: Core, caller: Caller, sandbox: str, path: str) -> list[FileInfo]:
     place = reach(core, caller, sandbox, Operation.FILE_LIST)
-    return calling(place.adapter, lambda: place.adapter.file_list(place.target, path))
+    return _calling(core, place, lambda: place.adapter.file_list(place.target, path))
 
 
 def stat_file(core: Core, caller: Caller, sandbox: str, path: str) -> FileInfo:
@@ -179,11 +204,11 @@ def stat_file(core: Core, caller: Caller, sandbox: str, path: str) -> FileInfo:
 
 def delete_file(core: Core, caller: Caller, sandbox: str, path: str) -> None:
     place = reach(core, caller, sandbox, Operation.FILE_DELETE)
-    calling(place.adapter, lambda: place.adapter.file_delete(place.target, path))
+    _calling(core, place, lambda: place.adapter.file_delete(place.target, path))
 
 
 def _file(
     core: Core, caller: Caller, sandbox: str, operation: Operation, call: Callable[[Adapter, Target], FileInfo]
 ) -> FileInfo:
     place = reach(core, caller, sandbox, operation)
-    return calling(place.adapter, lambda: call(place.adapter, place.target))
+    return _calling(core, place, lambda: call(place.adapter, place.target))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -31,6 +32,16 @@ def _not_reserved(key: str) -> str:
     return key
 
 
+_TURNS_TEXT = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029\x80-\x9f\ufeff]")
+"""Characters that reorder or break the line they are shown in, so that it reads as another one."""
+
+
+def _reads_as_written(value: str) -> str:
+    if _TURNS_TEXT.search(value):
+        raise ValueError("cannot hold control characters, nor those that change the direction of text")
+    return value
+
+
 def _known_capability(name: str) -> str:
     if name not in KNOWN:
         raise ValueError(f"unknown capability; known are {', '.join(sorted(REQUESTABLE))}")
@@ -42,7 +53,9 @@ def _known_capability(name: str) -> str:
 LabelKey = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$"), AfterValidator(_not_reserved)
 ]
-LabelValue = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
+LabelValue = Annotated[
+    str, StringConstraints(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$"), AfterValidator(_reads_as_written)
+]
 Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=LABELS_MAX)]
 Capability = Annotated[str, AfterValidator(_known_capability)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]

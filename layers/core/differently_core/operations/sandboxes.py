@@ -27,6 +27,9 @@ LIST_LIMIT_MAX = 200
 LIST_PAGES_MAX = 5
 """Store pages that one list call may read to fill its page; a filter that finds little answers a short page."""
 WAIT_SECONDS_MAX = 840
+REVISIONS_MAX = 24
+BACKOFF_DOUBLINGS_MAX = 5
+"""As many writers of one sandbox at once as come through, each at most some seconds late."""
 WAIT_POLL_SECONDS = 0.25
 WAIT_POLL_SECONDS_MAX = 2.0
 
@@ -231,7 +234,9 @@ def revise(
     core: Core, read: Callable[[], Sandbox], decide: Callable[[Sandbox], tuple[Sandbox, Sequence[Put]]]
 ) -> Sandbox:
     """Read, decide, write on the version decided from; again from the top when somebody was faster."""
-    for _ in range(core.tuning.conflict_tries_max):
+    for attempt in range(REVISIONS_MAX):
+        if attempt:
+            core.back_off(min(attempt - 1, BACKOFF_DOUBLINGS_MAX))
         found = read()
         changed, others = decide(found)
         after = changed.with_(version=found.version + 1)

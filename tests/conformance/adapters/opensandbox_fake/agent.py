@@ -17,6 +17,7 @@ import signal
 import stat
 import subprocess
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,6 +32,10 @@ from tests.conformance.adapters.stand_in.http import Reply, Request, refused, to
 MARKER = "FAKE_OPENSANDBOX_BOX"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 POLL_SECONDS = 0.02
+LOOK_BYTES_MAX = 256 * 1024
+UNREAD_BYTES_MAX = 64 * 1024 * 1024
+"""Of a command's output on disk; one that writes faster stands still until it was read."""
+UNHEARD_EVENTS_MAX = 20_000
 SHELL = shutil.which("bash") or "/bin/sh"
 
 
@@ -96,7 +101,9 @@ class Command:
         self.finished_at: datetime | None = None
         self.exit_code: int | None = None
         self.error = ""
-        self._events: list[dict[str, Any]] = []
+        self._events: deque[dict[str, Any]] = deque()
+        self._left = False
+        self._held = False
         self._changed = threading.Condition()
         self.files = {name: box.root / f".execd-{self.id}.{name}" for name in ("stdout", "stderr")}
         handles = {name: path.open("wb") for name, path in self.files.items()}
@@ -116,16 +123,22 @@ class Command:
         threading.Thread(target=self._watch, name="fake-execd-command", daemon=True).start()
 
     def events(self) -> Iterator[dict[str, Any]]:
-        number = 0
-        while True:
+        """For the one who started it; what is told after it has gone is dropped."""
+        try:
+            while True:
+                with self._changed:
+                    while not self._events:
+                        self._changed.wait()
+                    event = self._events.popleft()
+                    self._changed.notify_all()
+                yield event
+                if event["type"] in {"execution_complete", "error"}:
+                    return
+        finally:
             with self._changed:
-                while len(self._events) <= number:
-                    self._changed.wait()
-                event = self._events[number]
-            yield event
-            number += 1
-            if event["type"] in {"execution_complete", "error"}:
-                return
+                self._left = True
+                self._events.clear()
+                self._changed.notify_all()
 
     def interrupt(self) -> bool:
         if self.finished_at is not None:
@@ -139,6 +152,8 @@ class Command:
 
     def _tell(self, **event: Any) -> None:
         with self._changed:
+            if self._left:
+                return
             self._events.append({**event, "timestamp": int(self._clock.now().timestamp() * 1000)})
             self._changed.notify_all()
 
@@ -151,7 +166,9 @@ class Command:
             while not ended:
                 ended = bool(select.select([handle], [], [], POLL_SECONDS)[0])
                 for tail in tails:
-                    tail.read(self._tell, last=ended)
+                    if self._has_room():
+                        tail.look(self._tell)
+                self._hold(any(tail.unread() > UNREAD_BYTES_MAX for tail in tails))
                 now = self._clock.monotonic()
                 if self._timeout and now - began >= self._timeout:
                     self.interrupt()
@@ -160,7 +177,22 @@ class Command:
                     self._tell(type="ping", text="pong")
         finally:
             os.close(handle)
+        for tail in tails:
+            while tail.look(self._tell):
+                with self._changed:
+                    self._changed.wait_for(self._has_room)
+            tail.end(self._tell)
         self._finish(self._process.wait(), self._clock.monotonic() - began)
+
+    def _has_room(self) -> bool:
+        return self._left or len(self._events) < UNHEARD_EVENTS_MAX
+
+    def _hold(self, stands: bool) -> None:
+        """Let it stand still while too much is unread, as a full pipe would."""
+        if stands is not self._held:
+            self._held = stands
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGSTOP if stands else signal.SIGCONT)
 
     def _finish(self, returncode: int, seconds: float) -> None:
         self.finished_at = self._clock.now()
@@ -195,15 +227,24 @@ class _Tail:
         self._file = path.open("rb")
         self._pending = b""
 
-    def read(self, tell: Callable[..., None], *, last: bool) -> None:
-        data = self._pending + self._file.read()
-        *lines, self._pending = re.split(rb"\r\n|\n|\r", data)
-        if last and self._pending:
-            lines.append(self._pending)
+    def unread(self) -> int:
+        return os.fstat(self._file.fileno()).st_size - self._file.tell()
+
+    def look(self, tell: Callable[..., None]) -> bool:
+        """Tell the next lines; True when there may be more."""
+        data = self._file.read(LOOK_BYTES_MAX)
+        *lines, self._pending = re.split(rb"\r\n|\n|\r", self._pending + data)
+        self._tell_lines(lines, tell)
+        return len(data) == LOOK_BYTES_MAX
+
+    def end(self, tell: Callable[..., None]) -> None:
+        if self._pending:
+            self._tell_lines([self._pending], tell)
+        self._file.close()
+
+    def _tell_lines(self, lines: list[bytes], tell: Callable[..., None]) -> None:
         for line in lines:
             tell(type=self._stream, text=line.decode("utf-8", "replace") or "\n")
-        if last:
-            self._file.close()
 
 
 def stamp(at: datetime) -> str:

@@ -242,6 +242,13 @@ class DevhostAdapter:
     def snapshot_delete(self, owner: Owner, ref: str) -> None:
         self._snapshots.delete(owner, ref)
 
+    def end_commands(self, installation: str) -> None:
+        """End every command and job of this installation's sandboxes, which stay as they are. Raises nothing."""
+        with contextlib.suppress(errors.DifferentlyError):
+            for meta, directory in self._root.all(installation):
+                with contextlib.suppress(errors.DifferentlyError):
+                    tracking.end_all(directory.processes, meta.sandbox, self._clock)
+
     # What a directory cannot do.
 
     def renew(self, target: Target, until: datetime) -> datetime | None:

@@ -14,7 +14,7 @@ class DevhostConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     root: Path
-    """Absolute directory that holds one directory for each installation; made when it is missing."""
+    """Absolute directory with one directory for each installation. It must be there: a missing one is an outage."""
     path: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")] = PATH_DEFAULT
     """`PATH` of every command; the control plane's own is not handed on."""
 

@@ -177,11 +177,16 @@ class Root:
         self._clock = clock
 
     def check(self) -> None:
-        """Raise `ProviderUnavailable` unless directories can be made here."""
-        try:
-            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError:
-            raise ProviderUnavailable("The root directory of the pool cannot be made.", settled=True) from None
+        """Raise `ProviderUnavailable` unless directories can be made here.
+
+        A root that is missing is not made: it may be a disk that is not mounted, and its sandboxes are not gone.
+        """
+        if not self._path.is_dir():
+            raise ProviderUnavailable(
+                "The root directory of the pool is missing. Mount it again; or make it, if it was never there or what "
+                "it held is gone for good.",
+                settled=True,
+            )
         if not os.access(self._path, os.R_OK | os.W_OK | os.X_OK):
             raise ProviderUnavailable("The root directory of the pool cannot be written.", settled=True)
 

@@ -23,6 +23,7 @@ from differently_core.errors import InvalidRequest, NotFound, PayloadTooLarge, P
 from differently_core.model.exec import FILE_BYTES_MAX, FileInfo
 
 CHUNK_BYTES: Final = 262_144
+REPLACEMENT: Final = "\ufffd"
 Guard = Callable[[], AbstractContextManager[None]]
 _REFUSALS: Final = {
     errno.EISDIR: "is a directory",
@@ -43,6 +44,7 @@ def resolve(home: Path, path: str, *, follow: bool = True) -> Path:
     inside = _relative(home, path)
     base = home.resolve()
     with _refusing(path):
+        inside = _spelled(base, inside)
         if follow or inside == Path("."):
             found = (base / inside).resolve()
         else:
@@ -66,6 +68,26 @@ def _relative(home: Path, path: str) -> Path:
     raise InvalidRequest(
         "An absolute path must lie in the sandbox's home; give one that is relative to it.", field="path"
     )
+
+
+def _spelled(base: Path, inside: Path) -> Path:
+    """The path as the host spells it: a name that is not UTF-8 is shown with U+FFFD, and is meant by what was shown."""
+    found = Path()
+    for part in inside.parts:
+        if REPLACEMENT in part and not os.path.lexists(base / found / part):
+            part = _meant(base / found, part)
+        found /= part
+    return found
+
+
+def _meant(folder: Path, shown: str) -> str:
+    names = [name for name in os.listdir(folder) if _text(name) == shown]
+    if len(names) > 1:
+        raise InvalidRequest(
+            "Several names are shown like this one, since they are not UTF-8; use a command to tell them apart.",
+            field="path",
+        )
+    return names[0] if names else shown
 
 
 def read(home: Path, path: str) -> FileContent:
