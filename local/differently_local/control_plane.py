@@ -15,10 +15,12 @@ from differently_api.route import Access, Group
 from differently_core.errors import DifferentlyError
 from differently_core.operations.catalog import Catalog
 from differently_core.operations.core import Core
+from differently_core.operations.credentials import PoolCredentials, variables
 from differently_core.runtime.clock import SystemClock
 from differently_core.runtime.ids import SystemIds
 from differently_core.store.dynamo import Credentials, DynamoStore
 from differently_core.store.kms import KmsSealer
+from differently_core.store.vaults import AwsVaults
 
 from . import data_stack, installation, private_files
 from .dispatcher import Dispatcher
@@ -133,7 +135,11 @@ class ControlPlane:
         )  # fmt: skip
         sealer = KmsSealer(made.secrets_key, region=data_stack.REGION, host=endpoint, credentials=credentials)
         catalog = Catalog(store, self._clock)
-        backends = PoolAdapters(self._clock, lambda: catalog.installation().id, dev=True)
+        read = PoolCredentials(
+            store, sealer, lambda: catalog.installation().id, environment=variables(os.environ),
+            vaults=AwsVaults(host=endpoint, credentials=credentials),
+        )  # fmt: skip
+        backends = PoolAdapters(self._clock, lambda: catalog.installation().id, credentials=read, dev=True)
         return Core(
             store=store, clock=self._clock, ids=self._ids, nudges=dispatcher, catalog=catalog, backends=backends,
             worker_name=self._ids.new("local"), sealer=sealer,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter as Tally
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from differently_adapters.providers.fake import FakeInstance
@@ -165,6 +165,9 @@ class SimPools:
         if pool.name in self.unbuildable:
             raise ProviderUnavailable(f"The credential of pool {pool.name} cannot be read.", settled=True)
         return self.adapters[pool.name]
+
+    def trial(self, pool: Pool, credential: Mapping[str, str] | None = None) -> Adapter:
+        return self.adapter(pool)
 
 
 def whoami(instance: FakeInstance, request: ExecRequest) -> CommandResult:

@@ -34,6 +34,7 @@ from differently_core.operations import (
 )  # fmt: skip
 from differently_core.operations.catalog import Catalog
 from differently_core.operations.core import Core, Tuning, system
+from differently_core.operations.credentials import PoolCredentials, Vaults
 from differently_core.runtime.clock import VirtualClock
 from differently_core.runtime.ids import SandboxId, SeededIds, SnapshotId
 from differently_core.store.memory import MemoryStore
@@ -108,15 +109,18 @@ class Tenant:
 class World:
     def __init__(
         self, store: Store | None = None, *, seed: int | None = None, tuning: Tuning | None = None,
-        sealer: Sealer | None = None,
+        sealer: Sealer | None = None, vaults: Vaults | None = None,
     ) -> None:  # fmt: skip
         self.clock = VirtualClock()
         self.store = store or MemoryStore()
         self.mail = Mail()
         catalog = Catalog(self.store, self.clock)
         ids = SeededIds(self.clock, next(_SEEDS) if seed is None else seed)
-        self.backends = PoolAdapters(self.clock, lambda: catalog.installation().id, dev=True)
         self.sealer = sealer or MemorySealer()
+        self.variables: dict[str, str] = {}
+        """The process's own, of which a pool may name some."""
+        self.vaults = vaults
+        self.backends = self.new_backends(catalog)
         self.core = Core(
             self.store,
             self.clock,
@@ -132,6 +136,13 @@ class World:
         self.operator = tenants.first_operator_key(self.core, self.peppers).token
         self.app = App(self.core, self.peppers, version="1.2.3")
         self._requests = 0
+
+    def new_backends(self, catalog: Catalog) -> PoolAdapters:
+        """The adapters of one process, with nothing built yet."""
+        read = PoolCredentials(
+            self.store, self.sealer, lambda: catalog.installation().id, environment=self.variables, vaults=self.vaults
+        )
+        return PoolAdapters(self.clock, lambda: catalog.installation().id, credentials=read, dev=True)
 
     # The world behind the API.
 

@@ -5,7 +5,7 @@ Messages are kept until a test delivers them, so that a test decides what is los
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -131,6 +131,13 @@ class FakePools:
 
     def backend(self, pool: str) -> FakeBackend:
         return self._backends[pool]
+
+    def trial(self, pool: Pool, credential: Mapping[str, str] | None = None) -> Adapter:
+        if pool.name not in self._backends:
+            raise ProviderUnavailable(f"Pool {pool.name} has no backend.", settled=True)
+        return FakeAdapter.over(
+            self._backends[pool.name], pool=pool.name, installation=self._installation(), credential=credential
+        )
 
     def adapter(self, pool: Pool) -> Adapter:
         if pool.name not in self._backends:

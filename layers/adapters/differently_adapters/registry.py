@@ -14,9 +14,11 @@ from importlib import import_module
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from differently_core.contract import (
+    WHOLE,
     Adapter,
     AdapterContext,
     ContractError,
+    Need,
     Registration,
     validate,
     validate_registration,
@@ -105,6 +107,30 @@ def parse_config(kind: str, config: Mapping[str, JsonValue]) -> BaseModel:
     raise InvalidRequest(message, field=field, adapter=kind)
 
 
+def _credential(registration: Registration, given: Mapping[str, str] | None) -> Mapping[str, str]:
+    """The fields as the kind names them. A refusal names the kind's fields and none that was given: it may be a key."""
+    names, need = registration.requirements.credential_fields, registration.requirements.credential
+    if given is None:
+        if need is Need.REQUIRED:
+            raise _unusable(registration, f"needs one, with the fields {', '.join(names)}")
+        return {}
+    if need is Need.NONE:
+        raise _unusable(registration, "takes none; leave it out")
+    if set(given) == {WHOLE}:
+        if len(names) != 1:
+            raise _unusable(registration, f"needs a JSON object of the fields {', '.join(names)}")
+        return {names[0]: given[WHOLE]}
+    if not given or not set(given) <= set(names):
+        raise _unusable(registration, f"has the fields {', '.join(names)} and no others")
+    return dict(given)
+
+
+def _unusable(registration: Registration, rule: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"The credential of a {registration.kind} pool {rule}.", field="credential", adapter=registration.kind
+    )
+
+
 def build(
     kind: str,
     config: Mapping[str, JsonValue],
@@ -113,6 +139,7 @@ def build(
     installation: str,
     clock: Clock,
     credential: Mapping[str, str] | None = None,
+    retired: tuple[str, ...] = (),
     dev: bool = False,
 ) -> Adapter:
     """An adapter for one pool, without any I/O. `dev` permits the kinds that run work unprotected or nowhere."""
@@ -125,6 +152,6 @@ def build(
         )
     context = AdapterContext(
         pool=pool, installation=installation, config=parse_config(kind, config), clock=clock,
-        credential=dict(credential or {}),
+        credential=_credential(loaded.registration, credential), retired=retired,
     )  # fmt: skip
     return loaded.adapter(context)

@@ -35,6 +35,7 @@ class Environment(BaseModel):
     wait_machine: Annotated[Name | None, Field(alias="WAIT_MACHINE")] = None
     pepper_secret: Annotated[Name | None, Field(alias="PEPPER_SECRET")] = None
     secrets_key: Annotated[Name | None, Field(alias="SECRETS_KEY")] = None
+    """The ARN of the key that seals secrets. A function that is told of none keeps and opens none."""
     allowed_origins: Annotated[str, Field(alias="ALLOWED_ORIGINS")] = ""
     """Web origins, separated by spaces."""
     endpoint: Annotated[str | None, Field(alias="AWS_ENDPOINT_URL", pattern=r"^https?://")] = None

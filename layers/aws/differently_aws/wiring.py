@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from differently_adapters.pools import PoolAdapters
 from differently_core.operations.catalog import Catalog
 from differently_core.operations.core import Core
+from differently_core.operations.credentials import PoolCredentials, variables
 from differently_core.operations.keys import Peppers
 from differently_core.runtime.clock import SystemClock
 from differently_core.runtime.ids import SystemIds
 from differently_core.store.dynamo import DynamoStore
 from differently_core.store.kms import KmsSealer
 from differently_core.store.sealing import NoSealer, Sealer
+from differently_core.store.vaults import AwsVaults
 
 from . import environment, logs, peppers
 from .clients import Clients
@@ -39,10 +41,15 @@ def wire(function: str, environ: Mapping[str, str]) -> Wiring:
     messages = Messages(told, clients)
     store = DynamoStore(told.tables, region=told.region, host=told.endpoint, clock=clock)
     catalog = Catalog(store, clock)
+    sealer = _sealer(told)
+    credentials = PoolCredentials(
+        store, sealer, lambda: catalog.installation().id, environment=variables(environ),
+        vaults=AwsVaults(host=told.endpoint),
+    )  # fmt: skip
     core = Core(
         store=store, clock=clock, ids=ids, nudges=messages, catalog=catalog,
-        backends=PoolAdapters(clock, lambda: catalog.installation().id), worker_name=ids.new(function),
-        sealer=_sealer(told),
+        backends=PoolAdapters(clock, lambda: catalog.installation().id, credentials=credentials),
+        worker_name=ids.new(function), sealer=sealer,
     )  # fmt: skip
     return Wiring(core, peppers.stored(clients, told.pepper_secret, clock), messages, told)
 

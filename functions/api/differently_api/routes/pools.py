@@ -33,6 +33,9 @@ class CreatePool(Wire):
     cost_model: CostModel = CostModel()
     config: dict[str, JsonValue] = {}
     """What its kind asks for; never a secret."""
+    credential: Annotated[str, StringConstraints(max_length=1024)] | None = None
+    """Where its credential is kept: `secret:NAME`, `env:DIFFERENTLY_CREDENTIAL_NAME`, or the ARN of a secret of Secrets
+    Manager or a parameter of SSM."""
 
     def __repr__(self) -> str:
         return f"CreatePool(name={self.name!r}, adapter={self.adapter!r}, <config withheld>)"
@@ -115,6 +118,8 @@ class PoolDetailView(Wire):
     max_concurrency: int
     cost_model: CostModel
     config: dict[str, JsonValue]
+    credential: str | None = None
+    """Where it is kept; never what it is."""
     created_at: datetime
     held: int = 0
     """Sandboxes, and cleanups not finished yet, that hold a place."""
@@ -149,7 +154,7 @@ def create_pool(call: Call[CreatePool, NoQuery]) -> PoolDetailView:
     pool = Pool(
         name=asked.name, adapter=asked.adapter, trust=trust_of(asked.adapter, asked.trust), region=asked.region,
         max_concurrency=asked.max_concurrency, cost_model=asked.cost_model, config=asked.config,
-        created_at=call.core.clock.now(),
+        credential=asked.credential, created_at=call.core.clock.now(),
     )  # fmt: skip
     return PoolDetailView.of(pools.register(call.core, call.caller, pool))
 

@@ -78,8 +78,19 @@ class SecretPage(Wire):
     next_cursor: str | None = None
 
 
-def put_secret(call: Call[PutSecret, NoQuery]) -> Answer:
-    kept = secrets.put(call.core, call.caller, call.params["name"], call.body.fields)
+class PutOptions(Wire):
+    verify: bool = True
+    """Try it against the backend of every pool that uses it first; false also replaces where a backend is down."""
+
+
+class DeleteOptions(Wire):
+    force: bool = False
+    """Also while pools use it; they cannot be used then."""
+
+
+def put_secret(call: Call[PutSecret, PutOptions]) -> Answer:
+    asked = call.body.fields
+    kept = secrets.put(call.core, call.caller, call.params["name"], asked, verify=call.query.verify)
     body = SecretView.of(kept.secret).model_dump_json(by_alias=True, exclude_none=True)
     return Answer(201 if kept.created else 200, body, {"Content-Type": JSON})
 
@@ -96,16 +107,19 @@ def get_secret(call: Call[NoBody, NoQuery]) -> SecretView:
     return SecretView.of(secrets.get(call.core, call.params["name"]))
 
 
-def delete_secret(call: Call[NoBody, NoQuery]) -> Answer:
-    secrets.remove(call.core, call.caller, call.params["name"])
+def delete_secret(call: Call[NoBody, DeleteOptions]) -> Answer:
+    secrets.remove(call.core, call.caller, call.params["name"], force=call.query.force)
     return Answer(204)
 
 
 ROUTES = (
     Route(
         Method.PUT, "/v1/admin/secrets/{name}", Group.ADMIN, Access.OPERATOR, put_secret,
-        "Keep a provider's credential", PutSecret, NoQuery, SecretView, 200, also=(201,), errors=(ProviderUnavailable,),
-        description="Write-only. Each field is sealed by itself; the fields replace all that were kept.",
+        "Keep a provider's credential", PutSecret, PutOptions, SecretView, 200, also=(201,),
+        errors=(InvalidState, ProviderUnavailable),
+        description="Write-only. Each field is sealed by itself; the fields replace all that were kept. They are first "
+        "tried against the backend of every pool that uses them: they must give access, and show what the pool holds "
+        "there. If one refuses them, nothing is changed; else every process takes them up within five seconds.",
     ),
     Route(
         Method.GET, "/v1/admin/secrets", Group.ADMIN, Access.OPERATOR, list_secrets,
@@ -118,7 +132,7 @@ ROUTES = (
     ),
     Route(
         Method.DELETE, "/v1/admin/secrets/{name}", Group.ADMIN, Access.OPERATOR, delete_secret,
-        "Forget a credential", NoBody, NoQuery, status=204, errors=(NotFound, InvalidState),
-        description="Only one that no pool uses.",
+        "Forget a credential", NoBody, DeleteOptions, status=204, errors=(NotFound, InvalidState),
+        description="Only one that no pool uses, unless forced.",
     ),
 )  # fmt: skip

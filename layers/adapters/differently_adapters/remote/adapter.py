@@ -162,7 +162,7 @@ class RemoteAdapter:
         if token:
             headers["authorization"] = f"Bearer {token}"
         self._http = Http(
-            config.parsed(), context.clock, headers=headers, secrets=context.credential.values(), rules=config.rules(),
+            config.parsed(), context.clock, headers=headers, secrets=context.untold, rules=config.rules(),
             explain=explain, check=_check_protocol, authorities=config.authorities,
         )  # fmt: skip
         self._jobs = ShellJobs(self.exec, lambda _: config.jobs_directory)

@@ -207,3 +207,10 @@ class AdapterContext:
     config: BaseModel
     clock: Clock
     credential: Mapping[str, str] = field(default_factory=dict, repr=False)
+    retired: tuple[str, ...] = field(default=(), repr=False)
+    """Values that this credential replaced, as long as a call with one of them may still be under way."""
+
+    @property
+    def untold(self) -> tuple[str, ...]:
+        """Every value that no message of this pool may repeat."""
+        return (*self.credential.values(), *self.retired)

@@ -33,7 +33,11 @@ class PoolState(StrEnum):
 
 
 class Pool(Record):
-    """`config` is the adapter's public configuration; `credential` refers to a stored secret and never holds one."""
+    """`config` is the adapter's public configuration; `credential` refers to a credential and never holds one.
+
+    `credential_revision` is the revision of the stored secret that is in force here. It changes in the transaction that
+    replaces the secret, so whoever reads the pool learns of a rotation without reading anything else.
+    """
 
     kind: ClassVar[str] = "pool"
     table: ClassVar[Table] = Table.CONFIG
@@ -47,6 +51,7 @@ class Pool(Record):
     cost_model: CostModel = CostModel()
     config: dict[str, JsonValue] = {}
     credential: str | None = None
+    credential_revision: str | None = None
     state: PoolState = PoolState.ACTIVE
     version: int = 1
     created_at: datetime

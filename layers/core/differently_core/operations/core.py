@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -50,6 +50,14 @@ class Nudges(Protocol):
 class Backends(Protocol):
     def adapter(self, pool: Pool) -> Adapter:
         """The pool's adapter, built on first use; raises `ProviderUnavailable` if it cannot be built."""
+        ...
+
+    def trial(self, pool: Pool, credential: Mapping[str, str] | None = None) -> Adapter:
+        """An adapter of its own, to try what is about to be stored; whoever asks closes it.
+
+        With the given credential, or with the one that the pool refers to. Raises `InvalidRequest` naming the field
+        that its kind cannot use.
+        """
         ...
 
 

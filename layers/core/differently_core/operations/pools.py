@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from ..contract import Adapter
-from ..errors import DifferentlyError, InvalidState, NotFound
+from ..contract import Adapter, StoredSecret, parse_reference
+from ..errors import DifferentlyError, InvalidRequest, InvalidState, NotFound
 from ..model.pool import Pool, PoolState, PoolView
 from ..model.quota import Counter, Scope
 from ..model.resources import UNLIMITED, Size
+from ..model.secret import POOLS_MAX, Secret
 from ..model.snapshot import SnapshotTally
 from ..model.tenancy import OPERATOR_ORG
 from ..policy.placement import Candidate, permitted
@@ -32,6 +33,7 @@ from ..store.ports import (
 from .backends import adapter_of, calling
 from .core import Caller, Core
 from .tallies import tally
+from .trials import trial
 
 log = logging.getLogger(__name__)
 
@@ -44,21 +46,84 @@ class PoolDetail:
 
 
 def register(core: Core, caller: Caller, pool: Pool) -> PoolDetail:
-    """Store a pool whose adapter can be built from its configuration, and probe it once.
+    """Store a pool whose adapter can be built from its configuration and credential, and probe it once.
 
-    Raises `InvalidRequest` when the adapter refuses the configuration, `InvalidState` when the name is taken.
+    Raises `InvalidRequest` when the adapter refuses either, `InvalidState` when the name is taken.
     """
-    core.backends.adapter(pool)
+    for _ in range(core.tuning.conflict_tries_max):
+        pool = with_credential(core, pool)
+        with trial(core, pool):
+            counter = _insert(core, caller, pool)
+        if counter is not None:
+            core.catalog.forget()
+            return PoolDetail(pool, probe(core, pool), counter)
+    raise StoreThrottled("The credential of this pool is being changed by others right now; repeat the call.")
+
+
+def _insert(core: Core, caller: Caller, pool: Pool) -> Counter | None:
+    """None when its secret changed meanwhile."""
     limit = Size(sandboxes=pool.max_concurrency, cpu_millis=UNLIMITED, memory_mib=UNLIMITED, disk_gib=UNLIMITED)
     counter = Counter.of(Scope.POOL, pool.name, limit)
     event = core.event(caller, "pool.create", pool.name, OPERATOR_ORG, pool=pool.name)
-    outcome = core.commit(
-        [Put(pool, (Absent(),), "pool"), Put(counter, (Absent(),), "counter"), Put(event, (Absent(),), "event")]
-    )
-    if isinstance(outcome, Refused):
+    actions: list[Action] = [
+        Put(pool, (Absent(),), "pool"), Put(counter, (Absent(),), "counter"), Put(event, (Absent(),), "event"),
+        *uses(pool, 1),
+    ]  # fmt: skip
+    outcome = core.commit(actions)
+    if isinstance(outcome, Committed):
+        return counter
+    if "pool" in outcome.failed:
         raise InvalidState(f"There is a pool {pool.name!r} already; choose another name.", pool=pool.name)
-    core.catalog.forget()
-    return PoolDetail(pool, probe(core, pool), counter)
+    return None
+
+
+def with_credential(core: Core, pool: Pool) -> Pool:
+    """The pool with the revision of its stored secret that is in force now, if it has one."""
+    name = secret_of(pool)
+    if name is None:
+        return pool.with_(credential_revision=None)
+    secret = core.store.get(Secret, Secret.key_of(name))
+    if secret is None:
+        raise InvalidRequest(
+            f"There is no secret {name!r}: put it first, at /v1/admin/secrets/{name}.", field="credential", secret=name
+        )
+    if secret.users >= POOLS_MAX:
+        raise InvalidState(
+            f"{secret.users} pools use the secret {name!r}, and {POOLS_MAX} may: put it under a second name too.",
+            secret=name, limit=POOLS_MAX,
+        )  # fmt: skip
+    return pool.with_(credential_revision=secret.revision)
+
+
+def secret_of(pool: Pool) -> str | None:
+    """The name of the stored secret that it refers to. Raises `InvalidRequest` for what is no reference."""
+    reference = parse_reference(pool.credential) if pool.credential is not None else None
+    return reference.name if isinstance(reference, StoredSecret) else None
+
+
+def uses(pool: Pool, by: int) -> list[Action]:
+    """Count the pool among the users of its secret, or no more; refused when the revision is not in force any more.
+
+    A pool whose secret was removed by force is counted nowhere.
+    """
+    name = secret_of(pool)
+    if name is None or pool.credential_revision is None:
+        return []
+    current = (Equals("revision", pool.credential_revision),)
+    return [Update(Secret, Secret.key_of(name), "secret", add={"users": by, "moves": 1}, when=current)]
+
+
+def every(core: Core) -> list[Pool]:
+    """All of them, as stored; one round trip for two hundred."""
+    table, pk, _ = Pool.key_of("")
+    found: list[Pool] = []
+    after: str | None = None
+    while True:
+        page = core.store.query(table, pk, after=after)
+        found += [row for row in page.rows if isinstance(row, Pool)]
+        after = page.next
+        if after is None:
+            return found
 
 
 def detail(core: Core, name: str) -> PoolDetail:
@@ -143,6 +208,7 @@ def remove(core: Core, caller: Caller, name: str) -> None:
     event = core.event(caller, "pool.delete", name, OPERATOR_ORG, pool=name)
     outcome = core.commit(
         [
+            *uses(pool, -1),
             Delete(Pool, pool.key(), "pool", (Equals("version", pool.version),)),
             Delete(Counter, key, "counter", empty),
             Delete(SnapshotTally, kept.key(), "tally", (AnyOf((Absent(), Equals("count", 0))),)),

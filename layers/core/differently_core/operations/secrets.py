@@ -7,16 +7,19 @@ a sealed field that is copied to another row, or brought back from an older revi
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import InvalidRequest, InvalidState, NotFound
-from ..model.secret import SECRET_NAME_PATTERN, SealedFields, Secret
+from ..model.pool import Pool
+from ..model.secret import SECRET_NAME_PATTERN, STORED, SealedFields, Secret
 from ..model.tenancy import OPERATOR_ORG
-from ..store.ports import PAGE_ROWS_MAX, Absent, Action, Committed, Delete, Equals, Put, StoreThrottled
+from ..store.ports import PAGE_ROWS_MAX, Absent, Action, Committed, Condition, Delete, Equals, Put, StoreThrottled
 from ..store.sealing import Sealer
+from . import pools, trials
 from .core import Caller, Core
 
+NAMES_TOLD = 10
 _NAME = re.compile(SECRET_NAME_PATTERN)
 
 
@@ -28,37 +31,61 @@ class Kept:
     created: bool
 
 
-def put(core: Core, caller: Caller, name: str, fields: Mapping[str, str]) -> Kept:
-    """Keep these fields under the name, in the place of all that were there."""
+def put(core: Core, caller: Caller, name: str, fields: Mapping[str, str], *, verify: bool = True) -> Kept:
+    """Keep these fields under the name in the place of all that were there, for every pool that uses it, or for none.
+
+    Raises `InvalidRequest` when the kind of such a pool has other fields, and with `verify` `InvalidState` when the
+    backend of one does not take them: then nothing was changed.
+    """
     _check_name(name)
     sealed = seal(core.sealer, core.catalog.installation().id, name, core.ids.new("rev"), fields)
     for _ in range(core.tuning.conflict_tries_max):
         before = core.store.get(Secret, Secret.key_of(name))
-        secret = _replacing(core, caller, before, sealed)
+        # Read after the secret: a pool that begins to use it later moves it, and then this write is refused.
+        users = [pool for pool in pools.every(core) if pool.credential == f"{STORED}{name}"]
+        _try(core, users, fields, verify=verify)
+        secret = _replacing(core, caller, before, sealed, len(users))
+        details = {"version": secret.version, "pools": len(users), "verified": verify}
         actions: list[Action] = [
-            Put(secret, (Absent(),) if before is None else (Equals("version", before.version),), "secret"),
+            Put(secret, (Absent(),) if before is None else _untouched(before), "secret"),
             Put(sealed, (Absent(),), "fields"),
-            Put(
-                core.event(caller, "secret.put", name, OPERATOR_ORG, details={"version": secret.version}),
-                (Absent(),),
-                "event",
-            ),
+            Put(core.event(caller, "secret.put", name, OPERATOR_ORG, details=details), (Absent(),), "event"),
+            *(_pointed(pool, sealed.revision) for pool in users),
         ]
         if before is not None:
             actions.append(Delete(SealedFields, SealedFields.key_of(name, before.revision), "replaced"))
         if isinstance(core.commit(actions), Committed):
+            core.catalog.forget_pools()
             return Kept(secret, created=before is None)
     raise StoreThrottled("This secret is being changed by others right now; repeat the call.")
 
 
-def _replacing(core: Core, caller: Caller, before: Secret | None, sealed: SealedFields) -> Secret:
+def _try(core: Core, users: Sequence[Pool], fields: Mapping[str, str], *, verify: bool) -> None:
+    for pool in users:
+        with trials.trial(core, pool, fields) as adapter:
+            if verify:
+                trials.verify(core, pool, adapter)
+
+
+def _untouched(secret: Secret) -> tuple[Condition, ...]:
+    return Equals("version", secret.version), Equals("moves", secret.moves)
+
+
+def _pointed(pool: Pool, revision: str | None) -> Action:
+    """The pool takes up the revision, in every process that reads it."""
+    changed = pool.with_(credential_revision=revision, version=pool.version + 1)
+    return Put(changed, (Equals("version", pool.version),), f"pool {pool.name}")
+
+
+def _replacing(core: Core, caller: Caller, before: Secret | None, sealed: SealedFields, users: int) -> Secret:
     now = core.clock.now()
     return Secret(
         name=sealed.name,
         revision=sealed.revision,
         version=before.version + 1 if before is not None else 1,
         fields=tuple(sorted(sealed.fields)),
-        users=before.users if before is not None else 0,
+        users=users,
+        moves=before.moves if before is not None else 0,
         created_at=before.created_at if before is not None else now,
         updated_at=now,
         updated_by=caller.actor,
@@ -81,25 +108,31 @@ def listed(core: Core, after: str | None, limit: int) -> tuple[list[Secret], str
     return [row for row in page.rows if isinstance(row, Secret)], page.next
 
 
-def remove(core: Core, caller: Caller, name: str) -> None:
-    """Forget a secret that no pool uses. One that is gone already is `NotFound`."""
+def remove(core: Core, caller: Caller, name: str, *, force: bool = False) -> None:
+    """Forget a secret that no pool uses. One that is gone already is `NotFound`.
+
+    With `force` its pools lose it: they cannot be used until it is put again or they are given another.
+    """
     for _ in range(core.tuning.conflict_tries_max):
         found = get(core, name)
-        if found.users > 0:
+        users = [pool for pool in pools.every(core) if pool.credential == f"{STORED}{name}"]
+        if users and not force:
+            names = [pool.name for pool in users]
             raise InvalidState(
-                f"{found.users} pools use the secret {name!r}. Give them another credential or remove them, then "
-                "repeat.",
-                secret=name, pools=found.users,
+                f"The secret {name!r} is used by {', '.join(names[:NAMES_TOLD])}. Give these pools another credential "
+                "or remove them, then repeat; with force=true they stay and cannot be used.",
+                secret=name, pools=names[:NAMES_TOLD],
             )  # fmt: skip
-        event = core.event(caller, "secret.delete", name, OPERATOR_ORG, details={"version": found.version})
-        outcome = core.commit(
-            [
-                Delete(Secret, found.key(), "secret", (Equals("version", found.version), Equals("users", 0))),
-                Delete(SealedFields, SealedFields.key_of(name, found.revision), "fields"),
-                Put(event, (Absent(),), "event"),
-            ]
-        )
-        if isinstance(outcome, Committed):
+        details = {"version": found.version, "pools": len(users), "forced": bool(users)}
+        event = core.event(caller, "secret.delete", name, OPERATOR_ORG, details=details)
+        actions: list[Action] = [
+            Delete(Secret, found.key(), "secret", _untouched(found)),
+            Delete(SealedFields, SealedFields.key_of(name, found.revision), "fields"),
+            Put(event, (Absent(),), "event"),
+            *(_pointed(pool, None) for pool in users),
+        ]
+        if isinstance(core.commit(actions), Committed):
+            core.catalog.forget_pools()
             return
     raise StoreThrottled("This secret is being changed by others right now; repeat the call.")
 

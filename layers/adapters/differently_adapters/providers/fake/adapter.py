@@ -72,6 +72,7 @@ class FakeAdapter:
         if not isinstance(context.config, FakeConfig):
             raise TypeError("a fake adapter needs a FakeConfig")
         self.backend = backend or shared_backend(context, context.config)
+        self.context = context
         self._pool = context.pool
         calls = Calls(self.backend, context.credential.get("token", ""))
         self._call, self._arrive = calls.make, calls.arrive

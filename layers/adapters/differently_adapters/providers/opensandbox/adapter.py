@@ -116,7 +116,8 @@ class OpenSandboxAdapter:
         self._installation = context.installation
         self._clock = context.clock
         self._ids = SystemIds(context.clock)
-        self._api = Lifecycle(self._config, context.credential.get("api_key", "").strip(), context.clock)
+        api_key = context.credential.get("api_key", "").strip()
+        self._api = Lifecycle(self._config, api_key, context.clock, context.untold)
         self._places: OrderedDict[str, Place] = OrderedDict()
         self._maker = Maker(self._api, self._config, context.clock, self._working)
         self._server = Server(self._api, context.clock)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
@@ -43,16 +43,16 @@ KEY_HEADER: Final = "OPEN-SANDBOX-API-KEY"
 
 
 class Lifecycle:
-    """`api_key` may be empty: an OpenSandbox on a private network can run without one."""
+    """`api_key` may be empty: an OpenSandbox on a private network can run without one. `untold` is in no message."""
 
-    def __init__(self, config: OpenSandboxConfig, api_key: str, clock: Clock) -> None:
+    def __init__(self, config: OpenSandboxConfig, api_key: str, clock: Clock, untold: Sequence[str] = ()) -> None:
         self._server = config.server()
         self._rules = config.rules()
         self._scheme_of_execd = config.scheme_of_execd
         self._proxied = config.use_server_proxy
         self._headers = {KEY_HEADER: api_key} if api_key else {}
         self._http = Http(
-            self._server, clock, headers=self._headers, secrets=[api_key], rules=self._rules, explain=explain,
+            self._server, clock, headers=self._headers, secrets=[api_key, *untold], rules=self._rules, explain=explain,
             check=not_a_page,
         )  # fmt: skip
 
