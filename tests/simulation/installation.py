@@ -166,6 +166,9 @@ class SimPools:
             raise ProviderUnavailable(f"The credential of pool {pool.name} cannot be read.", settled=True)
         return self.adapters[pool.name]
 
+    def fingerprint(self, pool: Pool) -> str:
+        return pool.name
+
     def trial(self, pool: Pool, credential: Mapping[str, str] | None = None) -> Adapter:
         return self.adapter(pool)
 

@@ -16,7 +16,7 @@ from differently_core.contract import InstanceState
 from differently_core.model.policy import GLOBAL, External, PolicyRules
 from differently_core.model.pool import Pool, PoolState
 from differently_core.model.quota import Limits
-from differently_core.operations import pools, reconcile, sandboxes, sweep, tenants
+from differently_core.operations import pool_release, pools, reconcile, sandboxes, sweep, tenants
 from differently_core.operations.core import Core
 from differently_core.operations.create import create
 from differently_core.operations.requests import CreateSandbox
@@ -246,7 +246,7 @@ class Simulation:
 
     def _remove_pool(self, core: Core) -> Job:
         name = self.rng.choice(self.world.known_pools).name
-        return Job(f"remove {name}", lambda: self._calls.answered(lambda: pools.remove(core, OPERATOR, name)))
+        return Job(f"remove {name}", lambda: self._calls.answered(lambda: pool_release.remove(core, OPERATOR, name)))
 
     def _restore_pool(self, core: Core) -> Job | None:
         gone = self._removed_pools()

@@ -132,6 +132,9 @@ class FakePools:
     def backend(self, pool: str) -> FakeBackend:
         return self._backends[pool]
 
+    def fingerprint(self, pool: Pool) -> str:
+        return self._backends[pool.name].name
+
     def trial(self, pool: Pool, credential: Mapping[str, str] | None = None) -> Adapter:
         if pool.name not in self._backends:
             raise ProviderUnavailable(f"Pool {pool.name} has no backend.", settled=True)

@@ -14,7 +14,7 @@ from differently_core.operations.snapshots import SnapshotView, TakeSnapshot
 from .routes.jobs import JobOutputView, StartJob
 from .routes.keys import CreateKey, NewKeyView, RotatedKeyView, RotateKey
 from .routes.policies import PutPolicy
-from .routes.pools import CreatePool, ReconcileRequest
+from .routes.pools import CreatePool, ReconcileRequest, UpdatePool, UsePool
 from .routes.ports import ExposedPort, ExposePort
 from .routes.secrets import PutSecret, SecretView
 from .routes.tenancy import CreateOrg, CreateProject, Quota, RepairQuota, RepairView, Suspend
@@ -31,7 +31,7 @@ LATER = "2026-11-02T10:30:00Z"
 
 PATH_EXAMPLES: Mapping[str, str] = {
     "id": SANDBOX, "job": "build-7", "org": ORG, "project": PROJECT, "key": KEY, "name": "eks-main", "scope": "global",
-    "port": "3000", "snapshot": SNAPSHOT,
+    "kind": "opensandbox", "port": "3000", "snapshot": SNAPSHOT,
 }  # fmt: skip
 
 EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
@@ -104,6 +104,8 @@ EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
         },
         "version": 1,
     },
+    UpdatePool: {"maxConcurrency": 40},
+    UsePool: {"approveExternal": True},
     ReconcileRequest: {"pool": "local"},
     CreatePool: {"name": "local", "adapter": "devhost", "maxConcurrency": 10, "config": {"root": "/var/sandboxes"}},
 }  # fmt: skip

@@ -31,7 +31,7 @@ from differently_core.model.pool import Pool, Trust
 from differently_core.runtime.clock import Clock
 from differently_core.runtime.telemetry import described
 
-from .registry import KINDS, TrustList, build, load
+from .registry import KINDS, TrustList, build, fingerprint, load
 
 log = logging.getLogger(__name__)
 REREAD_SECONDS: Final = 60.0
@@ -112,6 +112,9 @@ class PoolAdapters:
             return slot.built.adapter
         finally:
             slot.lock.release()
+
+    def fingerprint(self, pool: Pool) -> str:
+        return fingerprint(pool.adapter, pool.config)
 
     def trial(self, pool: Pool, credential: Mapping[str, str] | None = None) -> Adapter:
         """An adapter that is not kept; with the credential that the pool refers to, unless one is given."""

@@ -5,6 +5,8 @@ Rows hold import paths, so nothing of a provider loads before the first pool of 
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -26,6 +28,8 @@ from differently_core.contract import (
 from differently_core.errors import InvalidRequest
 from differently_core.model.pool import Trust
 from differently_core.runtime.clock import Clock
+
+FINGERPRINT_CHARACTERS = 16
 
 
 class TrustList(StrEnum):
@@ -105,6 +109,14 @@ def parse_config(kind: str, config: Mapping[str, JsonValue]) -> BaseModel:
         field = ".".join(str(part) for part in ("config", *first["loc"]))
         message = f"A {kind} pool cannot use this configuration: {field}: {first['msg']}."
     raise InvalidRequest(message, field=field, adapter=kind)
+
+
+def fingerprint(kind: str, config: Mapping[str, JsonValue]) -> str:
+    """The same for two pools that lead to one backend: their kind, and what of their configuration says where."""
+    registration = load(kind).registration
+    told = parse_config(kind, config).model_dump(mode="json", include=set(registration.identity_fields))
+    text = json.dumps([kind, told], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:FINGERPRINT_CHARACTERS]
 
 
 def _credential(registration: Registration, given: Mapping[str, str] | None) -> Mapping[str, str]:

@@ -41,7 +41,7 @@ class Scene:
         key = keys.create_key(self.world.core, self.world.peppers, BOOT, "spare", KeyScope.OPERATOR).key
         values = {
             "id": self.sandbox, "job": "build", "org": self.owner.org, "project": self.owner.project, "key": key.id,
-            "name": "spare", "scope": self.owner.project, "port": "3000", "snapshot": self.snapshot,
+            "name": "spare", "kind": "fake", "scope": self.owner.project, "port": "3000", "snapshot": self.snapshot,
         }  # fmt: skip
         path = route.path.format(**values) + QUERIES.get(route.path, "")
         if route.path in ("/v1/sandboxes", "/v1/snapshots") and caller == OPERATOR and route.method == "GET":

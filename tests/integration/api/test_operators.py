@@ -73,7 +73,9 @@ def test_a_draining_pool_takes_nothing_new_and_can_come_back(world: World, acme:
 def test_only_an_empty_pool_goes(world: World, acme: Tenant) -> None:
     sandbox = world.running(acme)
     held = op(world, "DELETE", "/v1/admin/pools/main")
-    assert (held.status, held.json()["error"]["details"]) == (409, {"pool": "main", "held": 1})
+    assert (held.status, held.json()["error"]["details"]) == (
+        409, {"pool": "main", "held": 1, "instances": 1, "starting": 0, "cleanups": 0, "snapshots": 0},
+    )  # fmt: skip
     world.call("DELETE", f"/v1/sandboxes/{sandbox}", token=acme.token)
     world.settle()
     gone = op(world, "DELETE", "/v1/admin/pools/main")
@@ -152,7 +154,8 @@ def test_quotas_are_read_replaced_and_counted(world: World, acme: Tenant) -> Non
     world.running(acme, {"resources": {"cpu": 2, "memoryMiB": 1024, "diskGiB": 4}})
     for path in (f"/v1/orgs/{acme.org}/quota", f"/v1/projects/{acme.project}/quota"):
         shown = op(world, "GET", path).json()
-        assert shown["used"] == {"concurrent": 1, "cpu": 2.0, "memoryMiB": 1024, "diskGiB": 4}
+        used = {"concurrent": 1, "cpu": 2.0, "memoryMiB": 1024, "diskGiB": 4, "snapshots": 0, "snapshotBytes": 0}
+        assert shown["used"] == used
         assert shown["limits"]["maxConcurrent"] == 100
         assert shown["limits"]["maxCPU"] is None
 

@@ -12,7 +12,7 @@ from differently_core.model.pool import PoolState, PoolView
 from differently_core.model.quota import Scope
 from differently_core.model.resources import Size
 from differently_core.model.sandbox import Status
-from differently_core.operations import pools, worker
+from differently_core.operations import pool_release, pools, worker
 from differently_core.store.ports import StoreThrottled, StoreUnavailable
 from tests.support.world import OPERATOR, World
 
@@ -115,7 +115,7 @@ def test_a_store_that_is_busy_is_no_pool_that_is_down(world: World, backend: Fak
 
 def test_a_probe_that_ends_late_brings_no_removed_pool_back(world: World, backend: FakeBackend):
     pool = world.core.catalog.pool("pool")
-    pools.remove(world.core, OPERATOR, "pool")
+    pool_release.remove(world.core, OPERATOR, "pool")
 
     pools.probe(world.core, pool)
 
@@ -152,11 +152,11 @@ def test_a_pool_is_removed_when_it_holds_nothing(world: World, backend: FakeBack
     sandbox = world.create()
     world.deliver_all()
     with pytest.raises(InvalidState, match="1 slots"):
-        pools.remove(world.core, OPERATOR, "pool")
+        pool_release.remove(world.core, OPERATOR, "pool")
 
     world.delete(sandbox)
     world.deliver_all()
-    pools.remove(world.core, OPERATOR, "pool")
+    pool_release.remove(world.core, OPERATOR, "pool")
 
     assert world.core.catalog.pools().pools == {}
     with pytest.raises(NotFound):
@@ -172,7 +172,7 @@ def test_a_pool_is_not_removed_while_a_debt_holds_its_slot(world: World, backend
     assert world.status(sandbox) is Status.TERMINATING
 
     with pytest.raises(InvalidState):
-        pools.remove(world.core, OPERATOR, "pool")
+        pool_release.remove(world.core, OPERATOR, "pool")
     assert world.attempts(sandbox)[0].status is AttemptState.LIVE
 
 

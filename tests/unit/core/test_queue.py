@@ -13,7 +13,7 @@ from differently_core.model.queue import QueueRow
 from differently_core.model.quota import Counter, Limits, Scope
 from differently_core.model.resources import Size
 from differently_core.model.sandbox import Status
-from differently_core.operations import pools, sandboxes, tenants, worker
+from differently_core.operations import pool_release, pools, sandboxes, tenants, worker
 from differently_core.operations.core import Caller
 from differently_core.operations.create import create
 from differently_core.operations.dispatch import _drop_strays, dispatch
@@ -258,7 +258,7 @@ def test_a_pool_that_was_removed_meanwhile_is_no_fault(world: World, backend: Fa
     world.core.catalog.pools()
     catalog = world.core.catalog
     cached = dict(catalog._cache)
-    pools.remove(world.core, OPERATOR, "pool")
+    pool_release.remove(world.core, OPERATOR, "pool")
     catalog._cache.update(cached)
 
     waiting = world.create()

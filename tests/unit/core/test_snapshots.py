@@ -19,7 +19,7 @@ from differently_core.model.snapshot import (
     SnapshotTally,
     SnapshotUse,
 )
-from differently_core.operations import capturing, pools, snapshots
+from differently_core.operations import capturing, pool_release, snapshots
 from differently_core.operations.snapshots import TakeSnapshot
 from differently_core.runtime.ids import SandboxId, SnapshotId
 from differently_core.store.memory import MemoryStore
@@ -331,7 +331,7 @@ def test_a_pool_that_is_removed_while_one_is_accepted_refuses_it_or_stays(world:
     world.delete(sandbox)
     world.deliver_all()
     world.pass_time(120)
-    pools.remove(world.core, OPERATOR, "pool")
+    pool_release.remove(world.core, OPERATOR, "pool")
 
     outcome = world.core.commit(snapshots.acceptance(world.core, world.caller, draft))
 

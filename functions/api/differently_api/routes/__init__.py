@@ -7,6 +7,7 @@ from .commands import ROUTES as COMMANDS
 from .files import ROUTES as FILES
 from .jobs import ROUTES as JOBS
 from .keys import ROUTES as KEYS
+from .kinds import ROUTES as KINDS
 from .moves import ROUTES as MOVES
 from .placement import ROUTES as PLACEMENT
 from .policies import ROUTES as POLICIES
@@ -30,6 +31,7 @@ ROUTES: tuple[AnyRoute, ...] = (
     *TENANCY,
     *KEYS,
     *POOLS,
+    *KINDS,
     *SECRETS,
     *POLICIES,
     *PLACEMENT,

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, JsonValue, StringConstraints
 
 from differently_adapters.pools import trust_of
-from differently_core.errors import InvalidState, NotFound, ProviderUnavailable
+from differently_adapters.registry import fingerprint
+from differently_core.errors import InvalidRequest, InvalidState, NotFound, ProviderUnavailable, UnsupportedOperation
 from differently_core.model.pool import POOL_NAME_PATTERN, CostModel, Pool, PoolState, PoolView, Trust
 from differently_core.model.quota import Counter
 from differently_core.model.record import Wire
-from differently_core.operations import pools, reconcile
+from differently_core.operations import pool_changes, pool_release, pools, reconcile
 
+from ..failures import JSON
 from ..route import Access, Answer, Call, Group, Method, NoBody, NoQuery, Route
-from .paging import PageQuery, next_cursor
+from .paging import LIMIT_MAX, PageQuery, next_cursor
 
 CONCURRENCY_MAX = 1_000_000
+
+
+Region = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[\x21-\x7e]+$")]
+Concurrency = Annotated[int, Field(ge=1, le=CONCURRENCY_MAX)]
+Credential = Annotated[str, StringConstraints(max_length=1024)]
 
 
 class CreatePool(Wire):
@@ -27,13 +34,13 @@ class CreatePool(Wire):
     """The kind of backend."""
     trust: Trust | None = None
     """Whose machines it runs on; needed for the kinds that can be either."""
-    region: Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[\x21-\x7e]+$")] | None = None
-    max_concurrency: Annotated[int, Field(ge=1, le=CONCURRENCY_MAX)]
+    region: Region | None = None
+    max_concurrency: Concurrency
     """Sandboxes it holds at once."""
     cost_model: CostModel = CostModel()
     config: dict[str, JsonValue] = {}
     """What its kind asks for; never a secret."""
-    credential: Annotated[str, StringConstraints(max_length=1024)] | None = None
+    credential: Credential | None = None
     """Where its credential is kept: `secret:NAME`, `env:DIFFERENTLY_CREDENTIAL_NAME`, or the ARN of a secret of Secrets
     Manager or a parameter of SSM."""
 
@@ -41,6 +48,31 @@ class CreatePool(Wire):
         return f"CreatePool(name={self.name!r}, adapter={self.adapter!r}, <config withheld>)"
 
     __str__ = __repr__
+
+
+class UpdatePool(Wire):
+    """What is left out stays as it is. `region` and `credential` go with null."""
+
+    region: Region | None = None
+    max_concurrency: Concurrency | None = None
+    cost_model: CostModel | None = None
+    config: dict[str, JsonValue] | None = None
+    """The whole of it: what is left out of `config` gets its default."""
+    credential: Credential | None = None
+    """Where its credential is kept."""
+
+    def __repr__(self) -> str:
+        return "UpdatePool(<withheld>)"
+
+    __str__ = __repr__
+
+    def changes(self) -> dict[str, Any]:
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        for name in ("max_concurrency", "cost_model", "config"):
+            if name in given and given[name] is None:
+                field = str(UpdatePool.model_fields[name].alias)
+                raise InvalidRequest(f"{field}: must not be null; leave it out to keep it.", field=field)
+        return given
 
 
 class PoolHealth(Wire):
@@ -121,6 +153,10 @@ class PoolDetailView(Wire):
     credential: str | None = None
     """Where it is kept; never what it is."""
     created_at: datetime
+    generation: int
+    """Rises with every change of the pool."""
+    fingerprint: str | None = None
+    """The same for pools that lead to one backend; absent when the kind is not built."""
     held: int = 0
     """Sandboxes, and cleanups not finished yet, that hold a place."""
     health: PoolHealth | None = None
@@ -133,11 +169,20 @@ class PoolDetailView(Wire):
         facts: dict[str, Any] = pool.model_dump(include=set(cls.model_fields) & set(Pool.model_fields))
         return cls(
             **facts,
+            generation=pool.version,
+            fingerprint=_fingerprint(pool),
             held=_held(detail.counter),
             health=PoolHealth.of(view) if view else None,
             capabilities=Offer.of(view) if view else None,
             capacity=Room.of(view) if view and view.bounded else None,
         )
+
+
+def _fingerprint(pool: Pool) -> str | None:
+    try:
+        return fingerprint(pool.adapter, pool.config)
+    except InvalidRequest:
+        return None
 
 
 def _held(counter: Counter | None) -> int:
@@ -149,13 +194,48 @@ class PoolPage(Wire):
     next_cursor: str | None = None
 
 
-def create_pool(call: Call[CreatePool, NoQuery]) -> PoolDetailView:
+class CheckOptions(Wire):
+    dry_run: bool = False
+    """Check everything and write nothing."""
+
+
+class ChangeOptions(CheckOptions):
+    verify: bool = True
+    """Try it against the backend first; false also changes a pool whose backend is down."""
+
+
+class DeletePoolOptions(Wire):
+    force: bool = False
+    """End what it holds without a look at its backend: what runs there stays there."""
+
+
+class UsePool(Wire):
+    approve_external: bool = False
+    """Needed for a pool on somebody else's machines."""
+
+
+class Verified(Wire):
+    pool: str
+    verified: Literal[True] = True
+
+
+class Discovered(Wire):
+    """Names, each with a short description."""
+
+    templates: dict[str, str]
+    regions: dict[str, str]
+
+
+def create_pool(call: Call[CreatePool, CheckOptions]) -> PoolDetailView | Answer:
     asked = call.body
     pool = Pool(
         name=asked.name, adapter=asked.adapter, trust=trust_of(asked.adapter, asked.trust), region=asked.region,
         max_concurrency=asked.max_concurrency, cost_model=asked.cost_model, config=asked.config,
         credential=asked.credential, created_at=call.core.clock.now(),
     )  # fmt: skip
+    if call.query.dry_run:
+        view = PoolDetailView.of(pools.checked(call.core, pool))
+        return Answer(200, view.model_dump_json(by_alias=True, exclude_none=True), {"Content-Type": JSON})
     return PoolDetailView.of(pools.register(call.core, call.caller, pool))
 
 
@@ -171,8 +251,34 @@ def get_pool(call: Call[NoBody, NoQuery]) -> PoolDetailView:
     return PoolDetailView.of(pools.detail(call.core, call.params["name"]))
 
 
-def delete_pool(call: Call[NoBody, NoQuery]) -> Answer:
-    pools.remove(call.core, call.caller, call.params["name"])
+def update_pool(call: Call[UpdatePool, ChangeOptions]) -> PoolDetailView:
+    options = call.query
+    detail = pool_changes.change(
+        call.core, call.caller, call.params["name"], call.body.changes(), verify=options.verify, dry_run=options.dry_run
+    )
+    return PoolDetailView.of(detail)
+
+
+def use_pool(call: Call[UsePool, NoQuery]) -> PoolPage:
+    pool_changes.use(call.core, call.caller, call.params["name"], approve_external=call.body.approve_external)
+    found, position = pools.list_pools(call.core, None, LIMIT_MAX)
+    return PoolPage(
+        items=[PoolDetailView.of(detail) for detail in found], next_cursor=next_cursor(call.core, position, "pools")
+    )
+
+
+def verify_pool(call: Call[NoBody, NoQuery]) -> Verified:
+    pool_changes.verify(call.core, call.params["name"])
+    return Verified(pool=call.params["name"])
+
+
+def discover_pool(call: Call[NoBody, NoQuery]) -> Discovered:
+    found = pool_changes.discover(call.core, call.params["name"])
+    return Discovered(templates=dict(found.templates), regions=dict(found.regions))
+
+
+def delete_pool(call: Call[NoBody, DeletePoolOptions]) -> Answer:
+    pool_release.remove(call.core, call.caller, call.params["name"], force=call.query.force)
     return Answer(204)
 
 
@@ -261,9 +367,10 @@ ROUTES = (
     ),
     Route(
         Method.POST, "/v1/admin/pools", Group.ADMIN, Access.OPERATOR, create_pool,
-        "Register a pool", CreatePool, NoQuery, PoolDetailView, 201, errors=(InvalidState, ProviderUnavailable),
+        "Register a pool", CreatePool, CheckOptions, PoolDetailView, 201, also=(200,),
+        errors=(InvalidState, ProviderUnavailable),
         description="Its configuration is checked and its backend is probed once. A pool whose backend does not answer "
-        "is kept and takes work when it does.",
+        "is kept and takes work when it does. A dry run answers 200 and keeps nothing.",
     ),
     Route(
         Method.GET, "/v1/admin/pools", Group.ADMIN, Access.OPERATOR, list_pools,
@@ -275,8 +382,30 @@ ROUTES = (
     ),
     Route(
         Method.DELETE, "/v1/admin/pools/{name}", Group.ADMIN, Access.OPERATOR, delete_pool,
-        "Remove a pool", NoBody, NoQuery, status=204, errors=(InvalidState,),
-        description="Only an empty one: drain it and delete its sandboxes first.",
+        "Remove a pool", NoBody, DeletePoolOptions, status=204, errors=(InvalidState,),
+        description="Only one that holds nothing: drain it and delete its sandboxes first. By force its sandboxes end "
+        "as `pool_removed`, also where its kind does not exist any more; what runs at the backend stays there.",
+    ),
+    Route(
+        Method.PATCH, "/v1/admin/pools/{name}", Group.ADMIN, Access.OPERATOR, update_pool,
+        "Change a pool", UpdatePool, ChangeOptions, PoolDetailView, errors=(InvalidState, ProviderUnavailable),
+        description="Checked whole before anything is written: the configuration is parsed, an adapter is built, and "
+        "the backend must show what the pool holds. A pool that holds anything is not led to another backend.",
+    ),
+    Route(
+        Method.POST, "/v1/admin/pools/{name}/use", Group.ADMIN, Access.OPERATOR, use_pool,
+        "Send everything new to one pool", UsePool, NoQuery, PoolPage,
+        description="The others drain; what runs in them goes on.",
+    ),
+    Route(
+        Method.POST, "/v1/admin/pools/{name}/verify", Group.ADMIN, Access.OPERATOR, verify_pool,
+        "Try a pool's credential", NoBody, NoQuery, Verified, errors=(InvalidState, ProviderUnavailable),
+        description="Reads only: the backend must take it, and show something of what the pool holds.",
+    ),
+    Route(
+        Method.GET, "/v1/admin/pools/{name}/discover", Group.ADMIN, Access.OPERATOR, discover_pool,
+        "List what a backend offers for configuration", NoBody, NoQuery, Discovered,
+        errors=(ProviderUnavailable, UnsupportedOperation),
     ),
     Route(
         Method.POST, "/v1/admin/pools/{name}/drain", Group.ADMIN, Access.OPERATOR, drain_pool,

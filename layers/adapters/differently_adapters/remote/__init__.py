@@ -22,4 +22,5 @@ REGISTRATION = Registration(
         "A version 1 plugin returns output as text: bytes that are not UTF-8 become U+FFFD.",
         "A version 1 plugin knows no owner: its instance is looked at before each use, which costs a round trip.",
     ),
+    identity=("endpoint",),
 )

@@ -65,6 +65,16 @@ class Registration:
     """What it cannot do or does otherwise than one would expect: whole sentences."""
     tested_versions: tuple[str, ...] = ()
     """Releases of the backend that the tests ran against; a pool on another one carries a warning."""
+    identity: tuple[str, ...] = ()
+    """Fields of the configuration that say which backend a pool leads to; by default each of them does."""
+
+    @property
+    def identity_fields(self) -> tuple[str, ...]:
+        return self.identity or tuple(self.config.model_fields)
+
+    def wire_name(self, field: str) -> str:
+        """How a field of the configuration is called in JSON."""
+        return self.config.model_fields[field].alias or field
 
     def schema(self) -> dict[str, JsonValue]:
         return self.config.model_json_schema()
@@ -90,6 +100,8 @@ def _faults(registration: Registration, adapter: type[Adapter]) -> Iterator[tupl
     yield "requirements.credential", _credential_fault(registration.requirements, adapter)
     yield "requirements.credential_fields", _fields_fault(registration.requirements)
     yield "config", _config_fault(registration)
+    unknown = sorted(set(registration.identity) - set(registration.config.model_fields))
+    yield "identity", f"{unknown[0]} is no field of the configuration" if unknown else ""
 
 
 def _credential_fault(requirements: Requirements, adapter: type[Adapter]) -> str:

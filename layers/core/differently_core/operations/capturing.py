@@ -267,6 +267,19 @@ def _forget(core: Core, snapshot: Snapshot) -> None:
     core.commit(actions)
 
 
+def let_go(core: Core, snapshot: Snapshot) -> None:
+    """Its pool is removed by force: what the backend keeps stays there, and counts no more."""
+    abandoned = snapshot.with_(ref=None, unsettled=False)
+    detail = f"pool {snapshot.pool} was removed by force"
+    match snapshot.status:
+        case SnapshotStatus.CREATING:
+            _fail(core, abandoned, "pool_removed", detail)
+        case SnapshotStatus.READY:
+            _break(core, abandoned, "pool_removed", detail)
+        case _:
+            _gone(core, abandoned)
+
+
 # Calls and writes
 
 

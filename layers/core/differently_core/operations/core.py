@@ -52,6 +52,10 @@ class Backends(Protocol):
         """The pool's adapter, built on first use; raises `ProviderUnavailable` if it cannot be built."""
         ...
 
+    def fingerprint(self, pool: Pool) -> str:
+        """Names the backend that the pool's configuration leads to; raises `InvalidRequest` for a kind not built."""
+        ...
+
     def trial(self, pool: Pool, credential: Mapping[str, str] | None = None) -> Adapter:
         """An adapter of its own, to try what is about to be stored; whoever asks closes it.
 

@@ -11,28 +11,23 @@ from ..model.pool import Pool, PoolState, PoolView
 from ..model.quota import Counter, Scope
 from ..model.resources import UNLIMITED, Size
 from ..model.secret import POOLS_MAX, Secret
-from ..model.snapshot import SnapshotTally
 from ..model.tenancy import OPERATOR_ORG
 from ..policy.placement import Candidate, permitted
 from ..store.ports import (
     ACTIONS_MAX,
     Absent,
     Action,
-    AnyOf,
     Check,
     Committed,
-    Delete,
     Equals,
     Present,
     Put,
-    Refused,
     StoreThrottled,
     StoreUnavailable,
     Update,
 )  # fmt: skip
 from .backends import adapter_of, calling
 from .core import Caller, Core
-from .tallies import tally
 from .trials import trial
 
 log = logging.getLogger(__name__)
@@ -60,6 +55,19 @@ def register(core: Core, caller: Caller, pool: Pool) -> PoolDetail:
     raise StoreThrottled("The credential of this pool is being changed by others right now; repeat the call.")
 
 
+def checked(core: Core, pool: Pool) -> PoolDetail:
+    """What `register` would store, after all its checks; nothing is written."""
+    pool = with_credential(core, pool)
+    with trial(core, pool):
+        if core.store.get(Pool, pool.key()) is not None:
+            raise _taken(pool.name)
+    return PoolDetail(pool, None, None)
+
+
+def _taken(name: str) -> InvalidState:
+    return InvalidState(f"There is a pool {name!r} already; choose another name.", pool=name)
+
+
 def _insert(core: Core, caller: Caller, pool: Pool) -> Counter | None:
     """None when its secret changed meanwhile."""
     limit = Size(sandboxes=pool.max_concurrency, cpu_millis=UNLIMITED, memory_mib=UNLIMITED, disk_gib=UNLIMITED)
@@ -73,7 +81,7 @@ def _insert(core: Core, caller: Caller, pool: Pool) -> Counter | None:
     if isinstance(outcome, Committed):
         return counter
     if "pool" in outcome.failed:
-        raise InvalidState(f"There is a pool {pool.name!r} already; choose another name.", pool=pool.name)
+        raise _taken(pool.name)
     return None
 
 
@@ -110,7 +118,7 @@ def uses(pool: Pool, by: int) -> list[Action]:
     if name is None or pool.credential_revision is None:
         return []
     current = (Equals("revision", pool.credential_revision),)
-    return [Update(Secret, Secret.key_of(name), "secret", add={"users": by, "moves": 1}, when=current)]
+    return [Update(Secret, Secret.key_of(name), f"secret {name}", add={"users": by, "moves": 1}, when=current)]
 
 
 def every(core: Core) -> list[Pool]:
@@ -184,41 +192,6 @@ def set_state(core: Core, caller: Caller, name: str, state: PoolState) -> PoolDe
             core.nudges.dispatch()
             return detail(core, name)
     raise StoreThrottled("This pool is being changed by others right now; repeat the call.")
-
-
-def remove(core: Core, caller: Caller, name: str) -> None:
-    """Remove an empty pool.
-
-    Raises `InvalidState` while sandboxes or unsettled attempts hold its slots, or it keeps snapshots.
-    """
-    pool = detail(core, name).pool
-    key = Counter.key_of(Scope.POOL, name)
-    counter = core.store.get(Counter, key)
-    if counter is not None and counter.held.sandboxes > 0:
-        raise InvalidState(
-            f"{counter.held.sandboxes} slots of pool {name!r} are held. Drain it, delete its sandboxes, then repeat.",
-            pool=name, held=counter.held.sandboxes,
-        )  # fmt: skip
-    kept = tally(core, Scope.POOL, name)
-    if kept.count > 0:
-        raise InvalidState(
-            f"Pool {name!r} keeps {kept.count} snapshots. Delete them, then repeat.", pool=name, snapshots=kept.count
-        )
-    empty = (Equals("free_sandboxes", counter.limit_sandboxes),) if counter is not None else ()
-    event = core.event(caller, "pool.delete", name, OPERATOR_ORG, pool=name)
-    outcome = core.commit(
-        [
-            *uses(pool, -1),
-            Delete(Pool, pool.key(), "pool", (Equals("version", pool.version),)),
-            Delete(Counter, key, "counter", empty),
-            Delete(SnapshotTally, kept.key(), "tally", (AnyOf((Absent(), Equals("count", 0))),)),
-            Delete(PoolView, PoolView.key_of(name), "view"),
-            Put(event, (Absent(),), "event"),
-        ]
-    )
-    if isinstance(outcome, Refused):
-        raise InvalidState(f"Pool {name!r} changed meanwhile; look at it and repeat.", pool=name)
-    core.catalog.forget()
 
 
 def probe_all(core: Core) -> None:

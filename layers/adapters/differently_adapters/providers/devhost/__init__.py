@@ -23,4 +23,5 @@ REGISTRATION = Registration(
         "CPU, memory and disk are not limited.",
         "File paths lie in the sandbox's home; there is no root of its own.",
     ),
+    identity=("root",),
 )

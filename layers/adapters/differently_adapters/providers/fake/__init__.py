@@ -77,4 +77,5 @@ REGISTRATION = Registration(
     requirements=Requirements(credential=Need.OPTIONAL, credential_fields=("token",)),
     verification=Verification.FAKE,
     limits=("Nothing runs: a command writes its own text.",),
+    identity=("backend",),
 )

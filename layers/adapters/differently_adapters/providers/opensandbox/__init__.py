@@ -28,4 +28,5 @@ REGISTRATION = Registration(
         "Disk size is not passed on, and room is known only where pods come from a pool.",
         "A command's output takes room on the sandbox's disk until the command has ended.",
     ),
+    identity=("api_url",),
 )
