@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from differently_core.model.exec import ExecRequest, ExecResult, FileInfo, Job
+from differently_core.operations.forking import ForkSandbox
 from differently_core.operations.requests import CreateSandbox, Deletion, SandboxView, UpdateSandbox
 from differently_core.operations.snapshots import SnapshotView, TakeSnapshot
 
@@ -42,6 +43,7 @@ EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
         "labels": {"run": "build-7"},
         "ttlSeconds": 3600,
     },
+    ForkSandbox: {"labels": {"branch": "b"}, "ttlSeconds": 3600},
     UpdateSandbox: {"ttlSeconds": 7200},
     SandboxView: {
         "id": SANDBOX, "org": ORG, "project": PROJECT, "status": "running", "template": "default",

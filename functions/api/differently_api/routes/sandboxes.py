@@ -19,12 +19,15 @@ from differently_core.errors import (
     QuotaExceeded,
     Suspended,
     UnsupportedCapability,
+    UnsupportedOperation,
 )
 from differently_core.model.record import Wire
 from differently_core.model.sandbox import Sandbox, Status
 from differently_core.operations import sandboxes
-from differently_core.operations.create import IDEMPOTENCY_KEY_MAX
+from differently_core.operations.create import IDEMPOTENCY_KEY_MAX, Created
 from differently_core.operations.create import create as create_operation
+from differently_core.operations.forking import ForkSandbox
+from differently_core.operations.forking import fork as fork_operation
 from differently_core.operations.requests import CreateSandbox, Deletion, SandboxView, UpdateSandbox
 
 from ..failures import JSON
@@ -49,12 +52,20 @@ def idempotency_key(request: Request) -> str | None:
 
 def create_sandbox(call: Call[CreateSandbox, NoQuery]) -> Answer:
     key = idempotency_key(call.request)
-    made = create_operation(call.core, call.caller, call.body, key)
+    return _created(create_operation(call.core, call.caller, call.body, key))
+
+
+def _created(made: Created) -> Answer:
     headers = {"Content-Type": JSON, "Location": f"/v1/sandboxes/{made.sandbox}"}
     if made.replayed:
         headers["Idempotent-Replayed"] = "true"
     facts: dict[str, str | int | bool] = {"sandboxId": made.sandbox, "replayed": made.replayed}
     return Answer(200 if made.replayed else 202, made.body, headers, facts)
+
+
+def fork_sandbox(call: Call[ForkSandbox, NoQuery]) -> Answer:
+    key = idempotency_key(call.request)
+    return _created(fork_operation(call.core, call.caller, call.params["id"], call.body, key))
 
 
 def _label_filter(text: str) -> str:
@@ -175,6 +186,21 @@ ROUTES = (
         Method.DELETE, "/v1/sandboxes/{id}", Group.CONTROL, Access.TENANT, delete_sandbox,
         "Delete a sandbox", NoBody, NoQuery, Deletion, 202,
         description="Accepted in every state and final; repeating it is success.",
+    ),
+    Route(
+        Method.POST, "/v1/sandboxes/{id}/fork", Group.CONTROL, Access.TENANT, fork_sandbox,
+        "Fork a sandbox", ForkSandbox, NoQuery, SandboxView, 202, also=(200,),
+        errors=(
+            Suspended, InvalidState, LimitExceeded, NoEligiblePool, UnsupportedCapability, UnsupportedOperation,
+            QuotaExceeded, IdempotencyConflict,
+        ),
+        request_headers={
+            "Idempotency-Key": "1 to 255 visible ASCII characters that name the new sandbox while it lives. A repeat "
+            "answers 200 with the first answer and `Idempotent-Replayed: true`."
+        },
+        description="A new sandbox that starts from what this one is now, on the same pool. It is `queued` until that "
+        "is captured and there is room, and `failed` when it cannot be captured. The snapshot behind it counts against "
+        "quotas as long as it is there, and goes by itself.",
     ),
     Route(
         Method.GET, "/v1/sandboxes/{id}/wait", Group.DATA, Access.TENANT, wait_for_sandbox,

@@ -191,6 +191,9 @@ class Sandbox(Record):
     image: str | None = None
     from_snapshot: SnapshotId | None = None
     """What it is made from, and held until it runs."""
+    awaits_snapshot: bool = False
+    """True for a fork until what it is made from is captured; it joins the queue then."""
+    forked_from: SandboxId | None = None
     size: Size
     labels: dict[str, str] = {}
     capabilities: tuple[str, ...] = ()

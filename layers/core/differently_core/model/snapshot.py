@@ -90,8 +90,8 @@ class Snapshot(Record):
     """When the backend first did not know it."""
     key_hash: str | None = None
     """Names the row of its `Idempotency-Key`."""
-    temporary: bool = False
-    """Taken for a fork, and gone when that is made."""
+    fork: SandboxId | None = None
+    """Taken to make this sandbox, and gone when that is made."""
     created_at: datetime
     created_by: KeyId
     ready_at: datetime | None = None

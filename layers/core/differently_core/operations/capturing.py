@@ -44,6 +44,7 @@ LOOK_SECONDS = 6 * 3600.0
 """How often it is looked whether a backend still has a snapshot."""
 LOOK_AGAIN_SECONDS = 60.0
 """How long a backend must not know a snapshot before it has lost it."""
+RETENTION = ("retention_over", "kept as long as was asked")
 USE_SECONDS = 30.0
 """How often it is looked whether a snapshot that is to go is still in use."""
 
@@ -69,6 +70,9 @@ def step(core: Core, snapshot: SnapshotId) -> None:
 
 def _capture(core: Core, snapshot: Snapshot) -> None:
     """Ask for it, or look how it comes along."""
+    if snapshot.fork is not None and not in_use(core, snapshot.id):
+        _retire(core, snapshot, "fork_ended", "the sandbox that it was for has ended")
+        return
     if core.clock.now() >= snapshot.created_at + timedelta(seconds=CAPTURE_SECONDS_MAX):
         _fail(core, snapshot, "timed_out", f"not ready after {CAPTURE_SECONDS_MAX:.0f} s")
         return
@@ -132,7 +136,7 @@ def _ready(core: Core, snapshot: Snapshot, info: SnapshotInfo) -> None:
 
 
 def _next_look(core: Core, snapshot: Snapshot) -> datetime:
-    return min(core.after(LOOK_SECONDS), snapshot.retain_until)
+    return min(core.after(LOOK_SECONDS if snapshot.fork is None else USE_SECONDS), snapshot.retain_until)
 
 
 def _fail(core: Core, snapshot: Snapshot, code: str, detail: str) -> None:
@@ -141,7 +145,7 @@ def _fail(core: Core, snapshot: Snapshot, code: str, detail: str) -> None:
     reason = Reason(code=code, source="backend", detail=detail, at=core.clock.now())
     failed = snapshot.with_(
         status=SnapshotStatus.FAILED, reason=reason, claim_until=None, failures=0,
-        due_at=core.clock.now() if left else snapshot.retain_until, holds=left,
+        due_at=core.clock.now() if left or snapshot.fork is not None else snapshot.retain_until, holds=left,
     )  # fmt: skip
     _move(core, snapshot, failed, [] if left else tallies.give_back(snapshot))
 
@@ -153,7 +157,9 @@ def _look(core: Core, snapshot: Snapshot) -> None:
     """Its time may be over; the backend may have lost it, which one look alone does not prove."""
     now = core.clock.now()
     if now >= snapshot.retain_until:
-        _retire(core, snapshot)
+        _retire(core, snapshot, *RETENTION)
+    elif snapshot.fork is not None and not in_use(core, snapshot.id):
+        _retire(core, snapshot, "fork_made", "the sandbox that it was for is made")
     elif snapshot.due_at is not None and now >= snapshot.due_at:
         _call(core, snapshot, lambda adapter, claimed: _seen(core, claimed, adapter))
 
@@ -190,15 +196,15 @@ def _break(core: Core, snapshot: Snapshot, code: str, detail: str) -> None:
 
 
 def _rest(core: Core, snapshot: Snapshot) -> None:
-    if core.clock.now() >= snapshot.retain_until:
-        _retire(core, snapshot)
+    if core.clock.now() >= snapshot.retain_until or (snapshot.fork is not None and not snapshot.holds):
+        _retire(core, snapshot, *RETENTION)
     elif snapshot.status is SnapshotStatus.FAILED and snapshot.holds:
         _call(core, snapshot, lambda adapter, claimed: _cleaned(core, claimed, adapter))
 
 
-def _retire(core: Core, snapshot: Snapshot) -> None:
+def _retire(core: Core, snapshot: Snapshot, code: str, detail: str) -> None:
     now = core.clock.now()
-    reason = Reason(code="retention_over", source="timer", detail="kept as long as was asked", at=now)
+    reason = Reason(code=code, source="timer", detail=detail, at=now)
     going = snapshot.with_(status=SnapshotStatus.DELETING, reason=reason, due_at=now, failures=0)
     if isinstance(_move(core, snapshot, going, []), Committed):
         core.nudges.snapshot(snapshot.id)
@@ -251,8 +257,9 @@ def _gone(core: Core, snapshot: Snapshot) -> None:
         _forget(core, snapshot)
         return
     rests = snapshot.with_(
-        ref=None, holds=False, unsettled=False, claim_until=None, due_at=snapshot.retain_until, charged_bytes=0
-    )
+        ref=None, holds=False, unsettled=False, claim_until=None, charged_bytes=0,
+        due_at=snapshot.retain_until if snapshot.fork is None else core.clock.now(),
+    )  # fmt: skip
     core.commit([_put(snapshot, rests), *tallies.give_back(snapshot)])
 
 
@@ -320,6 +327,8 @@ def _move(core: Core, before: Snapshot, after: Snapshot, more: Sequence[Action])
     outcome = core.commit([_put(before, after), *more, event])
     if isinstance(outcome, Refused):
         _note(core, before)
+    elif after.fork is not None:
+        core.nudges.worker(after.fork)
     return outcome
 
 

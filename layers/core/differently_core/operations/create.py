@@ -92,12 +92,16 @@ def _live(core: Core, caller: Caller, request: CreateSandbox, key: str | None) -
     """What the key names already; one more round trip, only for a create that would be refused."""
     if key is None:
         return None
-    same_row = keyed_id(core, _project(core, caller, request), key)
-    row = core.store.get(IdempotencyRow, IdempotencyRow.key_of(same_row))
-    return _replay(row, request.digest()) if row is not None else None
+    return named(core, _project(core, caller, request), key, request.digest())
 
 
-class _IdTaken(Exception):
+def named(core: Core, project: ProjectId, key: str, digest: str) -> Created | None:
+    """The live sandbox that a key names, if it names one; raises `IdempotencyConflict` for another request's."""
+    row = core.store.get(IdempotencyRow, IdempotencyRow.key_of(keyed_id(core, project, key)))
+    return replay(row, digest) if row is not None else None
+
+
+class IdTaken(Exception):
     """A key names a live sandbox, so its next one has the same random bits, and in the same millisecond the same id."""
 
 
@@ -105,7 +109,7 @@ def _create_under_a_fresh_id(core: Core, caller: Caller, request: CreateSandbox,
     for _ in range(core.tuning.conflict_tries_max):
         try:
             return _create(core, caller, request, key)
-        except _IdTaken:
+        except IdTaken:
             core.clock.sleep(0.001)
     raise Internal("No fresh id was found; repeat the call.")
 
@@ -178,10 +182,10 @@ def _try_quietly(core: Core, caller: Caller, draft: Draft, admitted: Sandbox) ->
             core.nudges.worker(admitted.id)
             return Created(admitted.id, body, replayed=False)
         if "idempotency" in outcome.failed:
-            return _replay(outcome.failed["idempotency"], draft.digest)
+            return replay(outcome.failed["idempotency"], draft.digest)
         check_held(admitted, outcome)
         if "sandbox" in outcome.failed:
-            raise _IdTaken
+            raise IdTaken
         refusal = outcome
         if outcome.failed:
             break
@@ -194,7 +198,7 @@ def _quiet_actions(core: Core, caller: Caller, draft: Draft, admitted: Sandbox, 
     assert admitted.pool is not None
     need = admitted.size
     return [
-        *_own_rows(core, caller, draft, admitted, body),
+        *own_rows(core, caller, draft, admitted, body),
         take(Scope.ORG, admitted.org, need),
         take(Scope.PROJECT, admitted.project, need),
         take(Scope.POOL, admitted.pool, need),
@@ -221,12 +225,12 @@ def _enqueue(core: Core, caller: Caller, draft: Draft, decision: Decision, refus
     )
     body = SandboxView.of(queued).model_dump_json(by_alias=True, exclude_none=True)
     row = queue_row(queued)
-    outcome = core.commit([*_own_rows(core, caller, draft, queued, body), Put(row, (Absent(),), "queue")])
+    outcome = core.commit([*own_rows(core, caller, draft, queued, body), Put(row, (Absent(),), "queue")])
     if isinstance(outcome, Refused):
         if "idempotency" in outcome.failed:
-            return _replay(outcome.failed["idempotency"], draft.digest)
+            return replay(outcome.failed["idempotency"], draft.digest)
         check_held(queued, outcome)
-        raise _IdTaken
+        raise IdTaken
     core.nudges.dispatch()
     return Created(queued.id, body, replayed=False)
 
@@ -250,7 +254,7 @@ def queue_row(sandbox: Sandbox) -> QueueRow:
     )  # fmt: skip
 
 
-def _own_rows(core: Core, caller: Caller, draft: Draft, sandbox: Sandbox, body: str) -> list[Action]:
+def own_rows(core: Core, caller: Caller, draft: Draft, sandbox: Sandbox, body: str) -> list[Action]:
     event = core.event(
         caller, "sandbox.create", sandbox.id, sandbox.org, project=sandbox.project, pool=sandbox.pool,
         after=sandbox.status.value,
@@ -261,12 +265,12 @@ def _own_rows(core: Core, caller: Caller, draft: Draft, sandbox: Sandbox, body: 
         actions.append(Put(row, (Absent(),), "idempotency"))
     if draft.env:
         actions.append(Put(SandboxEnv(id=sandbox.id, env=draft.env), (Absent(),), "env"))
-    if sandbox.from_snapshot is not None:
+    if sandbox.from_snapshot is not None and not sandbox.awaits_snapshot:
         actions += hold(sandbox.from_snapshot, sandbox.id)
     return actions
 
 
-def _replay(row: Record | None, digest: str) -> Created:
+def replay(row: Record | None, digest: str) -> Created:
     if not isinstance(row, IdempotencyRow):
         raise Internal("The idempotency row changed while it was read; repeat the call.")
     if row.digest != digest:
@@ -286,10 +290,11 @@ def _admitted(core: Core, sandbox: Sandbox, pool: str) -> Sandbox:
     )  # fmt: skip
 
 
-def draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None) -> Draft:
+def draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None, source: Snapshot | None = None) -> Draft:
+    """`source` is what it is made from; otherwise the request names it, or nothing."""
     project = _project(core, caller, request)
     org = caller.org if caller.org is not None else core.catalog.org_of(project)
-    source = source_of(core, project, request)
+    source = source or source_of(core, project, request)
     size = _size(core, request, source)
     ttl = request.ttl_seconds or core.tuning.ttl_seconds_default
     organization, owner = core.catalog.org(org), core.catalog.project(org, project)

@@ -62,7 +62,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 TtlSeconds = Annotated[int, Field(ge=0, le=TTL_SECONDS_CEILING)]
 
 
-def _env_size(env: dict[str, str]) -> dict[str, str]:
+def env_size(env: dict[str, str]) -> dict[str, str]:
     if sum(len(key) + len(value.encode()) for key, value in env.items()) > ENV_BYTES_MAX:
         raise ValueError(f"names and values are over {ENV_BYTES_MAX} bytes together")
     return env
@@ -92,7 +92,7 @@ class CreateSandbox(Wire):
     snapshot_id: Annotated[str, StringConstraints(max_length=64)] | None = None
     """Made from this snapshot, on the pool that keeps it; what is left out is as it was when that was taken."""
     resources: Resources = Resources()
-    env: Annotated[dict[EnvName, EnvValue], Field(max_length=ENV_MAX), AfterValidator(_env_size)] = {}
+    env: Annotated[dict[EnvName, EnvValue], Field(max_length=ENV_MAX), AfterValidator(env_size)] = {}
     labels: Labels = {}
     capabilities: Annotated[list[Capability], Field(max_length=32)] = []
     placement: Placement = Placement()
@@ -175,6 +175,7 @@ class SandboxView(Wire):
     image: str | None = None
     snapshot_id: str | None = None
     """What it was made from."""
+    forked_from: str | None = None
     resources: ResourcesView
     labels: dict[str, str] = {}
     capabilities: list[str] = []
@@ -208,6 +209,7 @@ class SandboxView(Wire):
             template=sandbox.template,
             image=sandbox.image,
             snapshot_id=sandbox.from_snapshot,
+            forked_from=sandbox.forked_from,
             resources=ResourcesView(cpu=size.cpu_millis / 1000, memory_mib=size.memory_mib, disk_gib=size.disk_gib),
             labels=dict(sandbox.labels),
             capabilities=list(sandbox.capabilities),

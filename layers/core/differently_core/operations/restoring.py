@@ -73,7 +73,7 @@ def _check_ready(found: Snapshot) -> None:
 def check_fits(snapshot: Snapshot, size: Size) -> None:
     """What was captured needs the room that it was captured in. Raises `LimitExceeded`."""
     needed = {"disk_gib": "diskGiB"}
-    if snapshot.captured is SnapshotKind.MEMORY:
+    if (snapshot.captured or snapshot.asked) is SnapshotKind.MEMORY:
         needed["memory_mib"] = "memoryMiB"
     for field, resource in needed.items():
         asked, least = getattr(size, field), getattr(snapshot.size, field)

@@ -97,6 +97,8 @@ class SnapshotView(Wire):
     created_by: str
     ready_at: datetime | None = None
     retain_until: datetime
+    fork_id: str | None = None
+    """The sandbox that it is taken for; when that is made it goes by itself."""
     ref: str | None = None
 
     @classmethod
@@ -110,7 +112,7 @@ class SnapshotView(Wire):
             template=snapshot.template,
             resources=ResourcesView(cpu=size.cpu_millis / 1000, memory_mib=size.memory_mib, disk_gib=size.disk_gib),
             pool=snapshot.pool, created_at=snapshot.created_at, created_by=snapshot.created_by,
-            ready_at=snapshot.ready_at, retain_until=snapshot.retain_until,
+            ready_at=snapshot.ready_at, retain_until=snapshot.retain_until, fork_id=snapshot.fork,
             ref=snapshot.ref if operator else None,
         )  # fmt: skip
 

@@ -33,7 +33,7 @@ from ..store.ports import (
     Put,
     Refused,
 )  # fmt: skip
-from . import moves, moving
+from . import forking, moves, moving
 from .accounts import give_back
 from .attempts import newest, unsettled
 from .backends import (
@@ -92,6 +92,9 @@ def _close_ports(core: Core, sandbox: Sandbox) -> None:
 def _wait_on(core: Core, sandbox: Sandbox) -> None:
     """A queued sandbox is due: its patience is over, or dispatch must look again."""
     if _expire(core, sandbox):
+        return
+    if sandbox.awaits_snapshot:
+        forking.look(core, sandbox)
         return
     now = core.clock.now()
     if sandbox.queue_deadline is not None and now >= sandbox.queue_deadline:
