@@ -29,6 +29,7 @@ from differently_core.runtime.clock import Clock
 from differently_core.runtime.ids import SystemIds
 
 from .http import Call, Deadlines, Endpoint, Http
+from .multipart import Part, multipart
 
 PORT: Final = 49_983
 FRAME_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -70,10 +71,10 @@ class Envd:
         self.upload(path, [data])
 
     def upload(self, path: str, data: Iterable[bytes]) -> None:
-        boundary = f"differently-{self._ids.new('b')}"
+        kind, body = multipart([Part("file", data)], self._ids.new("b"))
         call = Call(
-            "POST", "/files", Deadlines(FILE_SECONDS), query={"path": path},
-            headers={"content-type": f"multipart/form-data; boundary={boundary}"}, content=_multipart(data, boundary),
+            "POST", "/files", Deadlines(FILE_SECONDS), query={"path": path}, headers={"content-type": kind},
+            content=body,
         )  # fmt: skip
         self._http.answer(call)
 
@@ -173,11 +174,3 @@ def _bytes(text: str) -> bytes:
     except (binascii.Error, ValueError):
         pass
     raise ExecUnconfirmed("The command's output arrived damaged.")
-
-
-def _multipart(data: Iterable[bytes], boundary: str) -> Iterator[bytes]:
-    disposition = 'form-data; name="file"; filename="file"'
-    yield f"--{boundary}\r\nContent-Disposition: {disposition}\r\n".encode()
-    yield b"Content-Type: application/octet-stream\r\n\r\n"
-    yield from data
-    yield f"\r\n--{boundary}--\r\n".encode()

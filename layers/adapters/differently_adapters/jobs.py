@@ -23,8 +23,10 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Final
 
 from differently_core.contract import CommandResult, JobOutput, Target
@@ -47,7 +49,7 @@ READ_BYTES_MAX: Final = 524_288
 """Of a job's output in one read; as base64 it still fits a backend that returns one MiB."""
 PART_BYTES: Final = 786_432
 """Of a request in one exec's input. Longer ones are sent in parts."""
-ANSWER_BYTES_MAX: Final = 1_048_576
+ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
 CALL_SECONDS: Final = 60
 WATCH_SECONDS: Final = 10
 """How often a job's watch looks whether there still is a job; a job of this length or less is never looked at."""
@@ -260,7 +262,51 @@ fi
 """
 )
 
+# $until says what is waited for, at most $tenths: `more` than $o and $e bytes, of which $limit of each stream are told;
+# or the `end`, and then of each stream the first $head and last $tail bytes if it has more than both, and the job goes.
+_FOLLOW: Final = (
+    _COMMON
+    + r"""
+[ -d "$d" ] || { echo missing; exit; }
+n=0
+while [ $n -lt "$tenths" ] && ! [ -e "$d/exit" ] && { lives supervisor || lives child; }; do
+  if [ "$until" = more ]; then
+    if [ "$(size "$d/stdout")" -gt "$o" ] || [ "$(size "$d/stderr")" -gt "$e" ]; then break; fi
+  fi
+  nap; n=$((n + 1))
+done
+told=$(status)
+echo "$told"
+text() {
+  if command -v base64 >/dev/null 2>&1; then echo "$1 base64"; base64
+  else echo "$1 hex"; od -An -v -tx1; fi
+}
+more() {  # stream, from, size
+  [ "$3" -gt "$2" ] || return 0
+  k=$(($3 - $2))
+  [ "$k" -le "$limit" ] || k=$limit
+  tail -c "+$(($2 + 1))" "$d/$1" | head -c "$k" | text "$1"
+}
+ends() {  # stream, size
+  [ "$2" -gt 0 ] || return 0
+  if [ "$2" -le $((head + tail)) ]; then head -c "$2" "$d/$1"
+  else head -c "$head" "$d/$1"; head -c "$2" "$d/$1" | tail -c "$tail"; fi | text "$1"
+}
+set -- $told
+if [ "$until" = more ]; then more stdout "$o" "$5"; more stderr "$e" "$6"
+elif [ "$2" != running ]; then ends stdout "$5"; ends stderr "$6"; rm -rf "$d"; fi
+"""
+)
+
 _ANSWER: Final = re.compile(r"job (?P<state>[a-z_]+) (?P<code>-|\d+) (?P<at>-|\d+) (?P<stdout>\d+) (?P<stderr>\d+)")
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A job, and what was read of each of its streams in the same moment."""
+
+    job: Job
+    written: Mapping[Stream, bytes]
 
 
 class ShellJobs:
@@ -297,6 +343,26 @@ class ShellJobs:
         reached = offset + len(data)
         written = seen.stdout_bytes if stream == "stdout" else seen.stderr_bytes
         return JobOutput(data, reached, ended=seen.state is not JobState.RUNNING and reached >= written)
+
+    def follow(self, target: Target, job: str, offsets: Mapping[Stream, int], limit: int, seconds: float) -> Followed:
+        """What each stream has beyond `offsets`, up to `limit`; waits in the sandbox until there is any, or an end."""
+        values = {"until": "more", "o": str(offsets["stdout"]), "e": str(offsets["stderr"]), "limit": str(limit)}
+        return self._followed(target, job, values, seconds)
+
+    def finish(self, target: Target, job: str, output_bytes_max: int, seconds: float) -> Followed:
+        """Wait for the end; of each stream the first and last half of `output_bytes_max`, and then forget the job."""
+        head = (output_bytes_max + 1) // 2
+        values = {"until": "end", "head": str(head), "tail": str(output_bytes_max - head)}
+        return self._followed(target, job, values, seconds)
+
+    def _followed(self, target: Target, job: str, values: dict[str, str], seconds: float) -> Followed:
+        lines = self._run(target, job, _FOLLOW, {**values, "tenths": str(int(seconds * 10))})
+        written: dict[Stream, bytes] = {"stdout": b"", "stderr": b""}
+        starts = [number for number, line in enumerate(lines) if line.startswith(("stdout ", "stderr "))]
+        for start, end in pairwise([*starts, len(lines)]):
+            stream, _, how = lines[start].partition(" ")
+            written["stdout" if stream == "stdout" else "stderr"] = _decode([how, *lines[start + 1 : end]])
+        return Followed(_job(job, lines[0]), written)
 
     def stop(self, target: Target, job: str) -> Job:
         return _job(job, self._run(target, job, _STOP, {})[0])

@@ -54,6 +54,7 @@ class Row:
 
 _PROVIDERS = "differently_adapters.providers"
 KINDS: Mapping[str, Row] = {
+    "daytona": Row(f"{_PROVIDERS}.daytona", "DaytonaAdapter", TrustList.OPERATOR_DECLARES),
     "devhost": Row(f"{_PROVIDERS}.devhost", "DevhostAdapter", TrustList.DEV_ONLY),
     "e2b": Row(f"{_PROVIDERS}.e2b", "E2bAdapter", TrustList.OPERATOR_DECLARES),
     "fake": Row(f"{_PROVIDERS}.fake", "FakeAdapter", TrustList.DEV_ONLY),

@@ -409,6 +409,13 @@ def test_no_error_repeats_a_key_or_a_token(fake: FakeE2b, adapter: E2bAdapter) -
             assert token not in shown
 
 
+def test_a_refused_create_does_not_quote_the_environment(fake: FakeE2b, adapter: E2bAdapter) -> None:
+    befall(fake, CREATE, say(400, "cannot use envVars {A: canary-of-the-caller}"))
+    with pytest.raises(InvalidRequest) as told:
+        created(adapter, env={"A": "canary-of-the-caller"})
+    assert "canary" not in f"{told.value!r} {told.value.details}"
+
+
 def test_a_redirect_is_not_followed_with_the_key(fake: FakeE2b, adapter: E2bAdapter) -> None:
     befall(fake, ("GET", "/sandboxes$"), redirect("http://127.0.0.1:9/steal"))
     with pytest.raises(ProviderUnavailable):

@@ -57,13 +57,19 @@ class Agent:
         process = box.start(words, env=asked.get("envs"), cwd=cwd, stdin=stdin)
         self.processes.setdefault(box.id, {})[process.pid] = process
         seconds = int(request.headers.get("connect-timeout-ms", "0")) / 1000
-        return Reply(200, headers={"content-type": "application/connect+json"}, stream=self._events(process, seconds))
+        return Reply(
+            200,
+            headers={"content-type": "application/connect+json"},
+            stream=self._events(process, follow(process), seconds),
+        )
 
     def _ended(self, last: Any) -> Reply:
         stream = iter([frame(last, FRAME_LAST)])
         return Reply(200, headers={"content-type": "application/connect+json"}, stream=stream)
 
-    def _events(self, process: subprocess.Popen[bytes], seconds: float) -> Iterator[bytes]:
+    def _events(
+        self, process: subprocess.Popen[bytes], written: Iterator[tuple[str, bytes]], seconds: float
+    ) -> Iterator[bytes]:
         late = threading.Event()
 
         def expire() -> None:
@@ -75,7 +81,7 @@ class Agent:
             timer.daemon = True
             timer.start()
         yield frame({"event": {"start": {"pid": process.pid}}})
-        for stream, data in follow(process):
+        for stream, data in written:
             yield frame({"event": {"data": {stream: base64.b64encode(data).decode()}}})
         code = process.wait()
         if timer:

@@ -99,7 +99,10 @@ class Box:
 
 
 def follow(process: subprocess.Popen[bytes]) -> Iterator[tuple[str, bytes]]:
-    """What it writes to its pipes as `stdout` and `stderr`, until both are closed; read also when nobody listens."""
+    """What it writes to its pipes as `stdout` and `stderr`, until both are closed; read also when nobody listens.
+
+    Reading begins at once, and the process is waited for, whether or not anybody takes what comes.
+    """
     told: queue.SimpleQueue[tuple[str, bytes] | None] = queue.SimpleQueue()
     pipes = [(name, pipe) for name, pipe in (("stdout", process.stdout), ("stderr", process.stderr)) if pipe]
 
@@ -111,7 +114,11 @@ def follow(process: subprocess.Popen[bytes]) -> Iterator[tuple[str, bytes]]:
 
     for name, pipe in pipes:
         threading.Thread(target=pump, args=(name, pipe), name="stand-in-pipe", daemon=True).start()
-    open_pipes = len(pipes)
+    threading.Thread(target=process.wait, name="stand-in-process", daemon=True).start()
+    return _pieces(told, len(pipes))
+
+
+def _pieces(told: queue.SimpleQueue[tuple[str, bytes] | None], open_pipes: int) -> Iterator[tuple[str, bytes]]:
     while open_pipes:
         piece = told.get()
         if piece is None:

@@ -57,9 +57,17 @@ class Maker:
             return seen
         raise ProviderUnavailable("E2B made the sandbox, and it was not there.")
 
-    def _sent(self, request: CreateRequest, body: JsonValue, key: str, ends: float) -> str:
+    def _asked(self, request: CreateRequest, body: JsonValue, key: str, ends: float) -> str:
         try:
             return self._api.create(body, key, max(1.0, ends - self._clock.monotonic()))
+        except DifferentlyError as error:
+            if request.env:  # which a refusal may quote
+                error.details.pop("provider_message", None)
+            raise
+
+    def _sent(self, request: CreateRequest, body: JsonValue, key: str, ends: float) -> str:
+        try:
+            return self._asked(request, body, key, ends)
         except InvalidRequest:
             if request.from_snapshot is not None and self._is_gone(request.from_snapshot):
                 raise NotFound("The snapshot does not exist at E2B.") from None
