@@ -120,8 +120,9 @@ class ControlPlane:
             say(f"taking up {released} sandboxes that the last run was working on")
         self._stack.callback(dispatcher.stop)
         dispatcher.start(core)
-        app = App(core, peppers)
-        functions = Functions(app.authorizer, lambda method, path: _target(app, method, path))
+        origins = self._settings.allowed_origins
+        app = App(core, peppers, allowed_origins=origins)
+        functions = Functions(app.authorizer, lambda method, path: _target(app, method, path), origins)
         self._stack.callback(functions.close)
         front.start(functions.answer)
         self._stack.callback(front.stop)

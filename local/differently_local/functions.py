@@ -81,8 +81,13 @@ class Late(Exception):
 
 
 class Functions:
-    def __init__(self, authorizer: Handler, resolve: Resolve, *, gateway_seconds: float = GATEWAY_SECONDS_MAX) -> None:
+    def __init__(
+        self, authorizer: Handler, resolve: Resolve, origins: frozenset[str] = frozenset(), *,
+        gateway_seconds: float = GATEWAY_SECONDS_MAX,
+    ) -> None:  # fmt: skip
+        """`origins` are the web origins whose pages may call."""
         self._authorizer = authorizer
+        self._origins = origins
         self._resolve = resolve
         self._gateway_seconds = gateway_seconds
         self._policies = _Policies()
@@ -91,7 +96,7 @@ class Functions:
     def answer(self, request: Request) -> Answer:
         """Never raises."""
         try:
-            check_origin(request)
+            check_origin(request, self._origins)
             target = self._resolve(request.method, request.path)
             caller = None if target.public else self._authorize(request)
             bytes_max = PAYLOAD_BYTES_MAX if target.timed else None
@@ -169,16 +174,16 @@ class _Policies:
                 self._kept.popitem(last=False)
 
 
-def check_origin(request: Request) -> None:
+def check_origin(request: Request, allowed: frozenset[str]) -> None:
     """Refuse what a foreign web page makes a browser send here, under our own name or under one that it points here.
 
-    Raises `Forbidden`. No answer ever carries CORS headers, so such a page could not read one either.
+    Raises `Forbidden`. Pages of `allowed` origins may call; only they can read the answers.
     """
     if not _is_local(f"//{request.header('host') or ''}"):
         raise Forbidden("This server answers under localhost and loopback addresses only.")
     origin = request.header("origin")
-    if origin is not None and not _is_local(origin):
-        raise Forbidden("Web pages from elsewhere may not call this server.")
+    if origin is not None and origin not in allowed and not _is_local(origin):
+        raise Forbidden("Web pages from elsewhere may not call this server; ALLOWED_ORIGINS names those that may.")
 
 
 def _is_local(url: str) -> bool:

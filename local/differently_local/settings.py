@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from differently_core.runtime.origins import read_origins
+
 from .failure import StartFailure
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -25,6 +27,7 @@ class Settings(BaseModel):
     emulator_python: Annotated[Path, Field(alias="DIFFERENTLY_EMULATOR_PYTHON")] = (
         CHECKOUT / ".venv-emulator" / "bin" / "python"
     )
+    allowed_origins: Annotated[frozenset[str], Field(alias="ALLOWED_ORIGINS")] = frozenset()
     log_format: Annotated[Literal["text", "json"], Field(alias="LOG_FORMAT")] = "text"
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Field(alias="LOG_LEVEL")] = "INFO"
 
@@ -42,6 +45,11 @@ class Settings(BaseModel):
                 "any isolation, so nobody else may reach it"
             )
         return address
+
+    @field_validator("allowed_origins", mode="before")
+    @classmethod
+    def _origins(cls, text: object) -> object:
+        return read_origins(text) if isinstance(text, str) else text
 
     @field_validator("data_dir")
     @classmethod

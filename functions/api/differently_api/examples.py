@@ -18,6 +18,7 @@ from .routes.policies import PutPolicy
 from .routes.pools import CreatePool, ReconcileRequest, UpdatePool, UsePool
 from .routes.ports import ExposedPort, ExposePort
 from .routes.secrets import PutSecret, SecretView
+from .routes.templates import PutProfile, PutTemplate
 from .routes.tenancy import CreateOrg, CreateProject, Quota, RepairQuota, RepairView, Suspend
 
 SANDBOX = "sbx_01JBM2ZQ5KD3V9T7C8R1X4W6YA"
@@ -99,6 +100,10 @@ EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
         "name": "opensandbox-eu", "version": 2, "fields": ["api_key"], "pools": 1, "createdAt": AT, "updatedAt": LATER,
         "updatedBy": KEY,
     },
+    PutTemplate: {
+        "images": {"eks-main": "registry.example.com/agents/python:3.13"}, "resources": {"cpu": 2, "memoryMiB": 2048},
+    },
+    PutProfile: {"description": "For test runs.", "defaults": {"ttlSeconds": 900, "resources": {"cpu": 4}}},
     PutPolicy: {
         "rules": {
             "external": "allowed", "externalPools": ["cloud"],

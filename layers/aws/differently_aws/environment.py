@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from differently_core.model.record import Table
+from differently_core.runtime.origins import read_origins
 
 _NAME = r"^[A-Za-z0-9_.:/-]+$"
 Name = Annotated[str, Field(pattern=_NAME)]
@@ -36,18 +37,19 @@ class Environment(BaseModel):
     pepper_secret: Annotated[Name | None, Field(alias="PEPPER_SECRET")] = None
     secrets_key: Annotated[Name | None, Field(alias="SECRETS_KEY")] = None
     """The ARN of the key that seals secrets. A function that is told of none keeps and opens none."""
-    allowed_origins: Annotated[str, Field(alias="ALLOWED_ORIGINS")] = ""
-    """Web origins, separated by spaces."""
+    allowed_origins: Annotated[frozenset[str], Field(alias="ALLOWED_ORIGINS")] = frozenset()
+    """Web origins whose pages may read answers; told separated by spaces."""
     endpoint: Annotated[str | None, Field(alias="AWS_ENDPOINT_URL", pattern=r"^https?://")] = None
     """Set where AWS itself is emulated."""
+
+    @field_validator("allowed_origins", mode="before")
+    @classmethod
+    def _origins(cls, text: object) -> object:
+        return read_origins(text) if isinstance(text, str) else text
 
     @property
     def tables(self) -> Mapping[Table, str]:
         return {Table.CONFIG: self.config_table, Table.STATE: self.state_table, Table.LOG: self.log_table}
-
-    @property
-    def origins(self) -> frozenset[str]:
-        return frozenset(self.allowed_origins.split())
 
 
 def read(environ: Mapping[str, str]) -> Environment:

@@ -74,6 +74,9 @@ def scene() -> Scene:
     owner = world.tenant("owner")
     sandbox = world.running(owner, {"placement": {"allowedPools": ["main"]}})
     policies.replace(world.core, BOOT, owner.project, PolicyRules())
+    for path in ("/v1/templates/spare", "/v1/profiles/spare"):
+        body: dict[str, Any] | None = {"defaults": {}} if "profiles" in path else None
+        assert world.call("PUT", path, body, token=world.operator).status == 201
     base = f"/v1/sandboxes/{sandbox}"
     world.call("POST", f"{base}/jobs", {**EXAMPLES_JOB, "id": "build"}, token=owner.token)
     world.call("PUT", f"{base}/files/content?path=a", b"x", token=owner.token)

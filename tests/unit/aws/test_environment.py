@@ -13,7 +13,7 @@ from tests.support.functions import ENVIRON
 def test_a_whole_environment_is_read() -> None:
     told = environment.read({**ENVIRON, "ALLOWED_ORIGINS": "https://a.example  https://b.example", "PATH": "/bin"})
     assert told.tables == {Table.CONFIG: "config-1", Table.STATE: "state-1", Table.LOG: "log-1"}
-    assert told.origins == {"https://a.example", "https://b.example"}
+    assert told.allowed_origins == {"https://a.example", "https://b.example"}
     assert told.endpoint is None
 
 
@@ -25,7 +25,9 @@ def test_a_missing_variable_is_named(name: str, change: str) -> None:
         environment.read({**given, **({name: ""} if change == "empty" else {})})
 
 
-@pytest.mark.parametrize(("name", "value"), [("LOG_LEVEL", "canary"), ("DISPATCH_QUEUE_URL", "canary")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("LOG_LEVEL", "canary"), ("ALLOWED_ORIGINS", "canary"), ("DISPATCH_QUEUE_URL", "canary")]
+)
 def test_a_wrong_variable_is_named_without_its_value(name: str, value: str) -> None:
     with pytest.raises(Misconfigured, match=f"^{name}: ") as caught:
         environment.read({**ENVIRON, name: value})

@@ -15,6 +15,7 @@ from differently_local.functions import Context, Functions, Target
 from differently_local.gateway import Answer, Request
 
 KEY = "Bearer dk_1"
+CONSOLE = "https://console.example.org"
 
 
 def a_request(path: str = "/v1/sandboxes", **headers: str) -> Request:
@@ -33,7 +34,7 @@ class Gateway:
         self.asked = 0
         self.events: list[Mapping[str, Any]] = []
         self.release = threading.Event()
-        self.functions = Functions(self.authorize, self.resolve, gateway_seconds=0.2)
+        self.functions = Functions(self.authorize, self.resolve, frozenset({CONSOLE}), gateway_seconds=0.2)
 
     def authorize(self, event: Mapping[str, Any], context: object) -> dict[str, Any]:
         self.asked += 1
@@ -143,3 +144,9 @@ def test_a_foreign_page_is_refused(gateway: Gateway, origin: str) -> None:
 
 def test_a_page_of_this_machine_is_not(gateway: Gateway) -> None:
     assert gateway.functions.answer(a_request("/healthz", Origin="http://localhost:3000")).status == 200
+
+
+def test_a_listed_origin_may_call(gateway: Gateway) -> None:
+    """features.md 1, #52."""
+    assert gateway.functions.answer(a_request("/healthz", Origin=CONSOLE)).status == 200
+    assert gateway.functions.answer(a_request("/healthz", Origin=f"{CONSOLE}:8443")).status == 403

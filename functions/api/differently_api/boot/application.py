@@ -11,4 +11,4 @@ from differently_aws.wiring import wire
 def application(function: str) -> App:
     wiring = wire(function, os.environ)
     told = wiring.environment
-    return App(wiring.core, wiring.peppers, version=told.version, allowed_origins=told.origins)
+    return App(wiring.core, wiring.peppers, version=told.version, allowed_origins=told.allowed_origins)

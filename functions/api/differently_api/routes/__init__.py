@@ -17,6 +17,7 @@ from .sandboxes import ROUTES as SANDBOXES
 from .secrets import ROUTES as SECRETS
 from .service import ROUTES as SERVICE
 from .snapshots import ROUTES as SNAPSHOTS
+from .templates import ROUTES as TEMPLATES
 from .tenancy import ROUTES as TENANCY
 
 ROUTES: tuple[AnyRoute, ...] = (
@@ -35,4 +36,5 @@ ROUTES: tuple[AnyRoute, ...] = (
     *SECRETS,
     *POLICIES,
     *PLACEMENT,
+    *TEMPLATES,
 )

@@ -32,6 +32,7 @@ class QueueRow(Record):
     priority: int
     size: Size
     template: str
+    image: str | None = None
     capabilities: tuple[str, ...] = ()
     allowed_pools: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()

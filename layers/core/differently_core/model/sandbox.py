@@ -188,6 +188,7 @@ class Sandbox(Record):
     due_at: datetime | None = None
 
     template: str
+    profile: str | None = None
     image: str | None = None
     from_snapshot: SnapshotId | None = None
     """What it is made from, and held until it runs."""

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 from ..errors import Internal, NotFound, PolicyUnreadable
 from ..model.policy import DEFAULT_CLASSIFICATION, GLOBAL, Policy, PolicyRules
 from ..model.pool import Pool, PoolView, Template
+from ..model.profile import Profile
 from ..model.record import Record, Table
 from ..model.tenancy import Installation, Org, Project, ProjectEntry
 from ..policy.placement import Candidate, Rules
@@ -87,6 +88,9 @@ class Catalog:
     def template(self, name: str) -> Template | None:
         return self._cached("templates", self._read_templates).get(name)
 
+    def profile(self, name: str) -> Profile | None:
+        return self._cached("profiles", self._read_profiles).get(name)
+
     def rules(self, org: OrgId, project: ProjectId, classification: str = DEFAULT_CLASSIFICATION) -> Rules:
         """Global, organization and project policy for work of this classification, widest first.
 
@@ -151,6 +155,9 @@ class Catalog:
 
     def _read_templates(self) -> Mapping[str, Template]:
         return {row.name: row for row in self._whole(Table.CONFIG, "TEMPLATES", Template)}
+
+    def _read_profiles(self) -> Mapping[str, Profile]:
+        return {row.name: row for row in self._whole(Table.CONFIG, Profile.key_of("").pk, Profile)}
 
     def _read_policies(self) -> _Policies:
         try:

@@ -42,6 +42,7 @@ from .requests import CreateSandbox, SandboxView
 from .restoring import check_fits, check_held, hold, source_of
 from .sandboxes import keyed_id
 from .standing import check_admits
+from .starting import with_profile
 from .wishes import wish_of
 
 IDEMPOTENCY_KEY_MAX = 255
@@ -247,7 +248,7 @@ def queue_row(sandbox: Sandbox) -> QueueRow:
     return QueueRow(
         sandbox=sandbox.id, org=sandbox.org, project=sandbox.project, priority=sandbox.priority, size=sandbox.size,
         template=sandbox.template, capabilities=sandbox.capabilities, allowed_pools=sandbox.allowed_pools,
-        regions=sandbox.regions, preferred_pools=sandbox.preferred_pools,
+        image=sandbox.image, regions=sandbox.regions, preferred_pools=sandbox.preferred_pools,
         classification=sandbox.classification, attempt=sandbox.attempt,
         wakes_on=sandbox.pool if sandbox.move is not None else None,
         not_before=sandbox.not_before,
@@ -292,6 +293,8 @@ def _admitted(core: Core, sandbox: Sandbox, pool: str) -> Sandbox:
 
 def draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None, source: Snapshot | None = None) -> Draft:
     """`source` is what it is made from; otherwise the request names it, or nothing."""
+    digest = request.digest()  # of what was sent: a profile may change between two tries
+    request = with_profile(core, request, restored=source is not None or request.snapshot_id is not None)
     project = _project(core, caller, request)
     org = caller.org if caller.org is not None else core.catalog.org_of(project)
     source = source or source_of(core, project, request)
@@ -302,11 +305,11 @@ def draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None, s
     check_admits(owner)
     _check_limits("organization", organization.limits, size, ttl)
     _check_limits("project", owner.limits, size, ttl)
-    digest = request.digest()
     sandbox = Sandbox(
         id=keyed_id(core, project, key) if key is not None else SandboxId(core.ids.new("sbx")),
         org=org, project=project, status=Status.QUEUED,
-        template=_template(request, source), image=request.image or (source.image if source is not None else None),
+        template=_template(request, source), profile=request.profile,
+        image=request.image or (source.image if source is not None else None),
         from_snapshot=source.id if source is not None else None, size=size, labels=dict(request.labels),
         capabilities=tuple(sorted(set(request.capabilities))),
         allowed_pools=tuple(request.placement.allowed_pools) if source is None else (source.pool,),

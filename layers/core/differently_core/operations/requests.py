@@ -58,7 +58,9 @@ LabelValue = Annotated[
 ]
 Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=LABELS_MAX)]
 Capability = Annotated[str, AfterValidator(_known_capability)]
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+Image = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[\x21-\x7e]+$")]
 TtlSeconds = Annotated[int, Field(ge=0, le=TTL_SECONDS_CEILING)]
 
 
@@ -87,8 +89,11 @@ class CreateSandbox(Wire):
     """Body of a create. Everything has a default, so `{}` works."""
 
     project_id: str | None = None
+    profile: Name | None = None
+    """Named defaults for what this body leaves out."""
     template: Name = "default"
-    image: Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[\x21-\x7e]+$")] | None = None
+    image: Image | None = None
+    """Instead of the template's, on the pools that take any."""
     snapshot_id: Annotated[str, StringConstraints(max_length=64)] | None = None
     """Made from this snapshot, on the pool that keeps it; what is left out is as it was when that was taken."""
     resources: Resources = Resources()
@@ -172,6 +177,7 @@ class SandboxView(Wire):
     """The stop, start, pause or resume that it is in the middle of; on a queued sandbox what it waits for."""
     conditions: ConditionsView = ConditionsView()
     template: str
+    profile: str | None = None
     image: str | None = None
     snapshot_id: str | None = None
     """What it was made from."""
@@ -207,6 +213,7 @@ class SandboxView(Wire):
             move=_move(sandbox),
             conditions=_conditions(sandbox.conditions),
             template=sandbox.template,
+            profile=sandbox.profile,
             image=sandbox.image,
             snapshot_id=sandbox.from_snapshot,
             forked_from=sandbox.forked_from,

@@ -13,8 +13,7 @@ from ..runtime.ids import InstallationId, OrgId, ProjectId
 from ..store.ports import ACTIONS_MAX, Absent, Action, Committed, Equals, Put, StoreThrottled, Update
 from .core import Caller, Core, system
 from .keys import NewKey, Peppers, create_key
-
-DEFAULT_TEMPLATE = "default"
+from .starting import DEFAULT_TEMPLATE
 
 
 def bootstrap(core: Core) -> Installation:

@@ -23,6 +23,7 @@ from ..model.attempt import Attempt, AttemptState
 from ..model.port import OpenPort
 from ..model.record import Table
 from ..model.sandbox import Claim, Condition, Conditions, Reason, Sandbox, SandboxEnv, Status
+from ..policy.starting import Start, start_of
 from ..runtime.ids import SandboxId
 from ..store.ports import (
     Absent,
@@ -183,17 +184,16 @@ def _claim(core: Core, sandbox: Sandbox, seconds: float, **changes: object) -> S
 def _call_create(core: Core, sandbox: Sandbox, attempt: Attempt, adapter: Adapter) -> None:
     """Call the backend, in what is left of the attempt's time: nothing may come of it later than was written."""
     env = core.store.get(SandboxEnv, SandboxEnv.key_of(sandbox.id)) if sandbox.has_env else None
-    template = core.catalog.template(sandbox.template)
-    image = sandbox.image or (template.images.get(attempt.pool) if template is not None else None)
+    start = _start(core, sandbox, attempt.pool)
     try:
         source = ref_of(core, sandbox.from_snapshot) if sandbox.from_snapshot is not None else None
     except NotFound as error:
         _fail_attempt(core, sandbox, attempt, error)
         return
     request = CreateRequest(
-        owner=core.owner(sandbox.id), org=sandbox.org, project=sandbox.project, template=sandbox.template, image=image,
-        size=sandbox.size, ttl_seconds=sandbox.ttl_seconds, labels=sandbox.labels, env=env.env if env else {},
-        from_snapshot=source,
+        owner=core.owner(sandbox.id), org=sandbox.org, project=sandbox.project, template=start.template,
+        image=start.image, size=sandbox.size, ttl_seconds=sandbox.ttl_seconds, labels=sandbox.labels,
+        env=env.env if env else {}, from_snapshot=source,
     )  # fmt: skip
     seconds = (attempt.call_until - core.clock.now()).total_seconds()
     if seconds <= 0:
@@ -206,6 +206,14 @@ def _call_create(core: Core, sandbox: Sandbox, attempt: Attempt, adapter: Adapte
     # After a repeated call the instance of an earlier one, whose answer was lost, may still come.
     seen = attempt.with_(ref=instance.ref, ended=attempt.calls == 1)
     _advance(core, sandbox, seen, instance, adapter, before=attempt)
+
+
+def _start(core: Core, sandbox: Sandbox, pool: str) -> Start:
+    """What it starts from there; if template or pool changed so that it cannot any more, the backend is to say so."""
+    view = core.catalog.pools().views.get(pool)
+    template = core.catalog.template(sandbox.template)
+    start = start_of(sandbox.template, sandbox.image, template, pool, view.templates if view is not None else ())
+    return start or Start(sandbox.template, sandbox.image)
 
 
 def _observe(core: Core, sandbox: Sandbox, attempt: Attempt) -> None:

@@ -14,6 +14,7 @@ from enum import StrEnum
 from ..model.policy import External, PolicyRules
 from ..model.pool import Pool, PoolState, PoolView, Template, Trust
 from ..model.resources import Size
+from .starting import start_of
 
 
 class Permanence(StrEnum):
@@ -39,6 +40,7 @@ class Wish:
     template: str
     capabilities: Sequence[str] = ()
     allowed_pools: Sequence[str] = ()
+    image: str | None = None
     regions: Sequence[str] = ()
     """Only these, the first named first; any when empty."""
     preferred_pools: Sequence[str] = ()
@@ -162,12 +164,9 @@ def permitted(candidate: Candidate, rules: Rules) -> bool:
 
 
 def template_unavailable(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
-    if template is not None and template.images and candidate.pool.name not in template.images:
-        return _never("template_unavailable", wish.template)
-    view = candidate.view
-    if view is not None and view.templates and wish.template not in view.templates:
-        return _never("template_unavailable", wish.template)
-    return None
+    offered = candidate.view.templates if candidate.view is not None else ()
+    start = start_of(wish.template, wish.image, template, candidate.pool.name, offered)
+    return _never("template_unavailable", wish.image or wish.template) if start is None else None
 
 
 def missing_capabilities(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:

@@ -76,6 +76,7 @@ class FakeInstance:
     size: Size
     env: dict[str, str]
     runs_at: float
+    image: str | None = None
     listed_at: float = 0.0
     gone_at: float = inf
     deleting: bool = False
