@@ -106,7 +106,7 @@ EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
     PutProfile: {"description": "For test runs.", "defaults": {"ttlSeconds": 900, "resources": {"cpu": 4}}},
     PutPolicy: {
         "rules": {
-            "external": "allowed", "externalPools": ["cloud"],
+            "external": "allowed", "externalPools": ["cloud"], "egress": {"deny": ["169.254.0.0/16"]},
             "classifications": {"confidential": {"external": "never"}},
         },
         "version": 1,

@@ -41,12 +41,16 @@ def pools_shown(world: World, token: str) -> list[str]:
 def test_an_installation_begins_with_a_policy_that_lets_nothing_out(world: World) -> None:
     shown = op(world, "GET", "/v1/policies/global").json()
     assert (shown["scope"], shown["version"], shown["warnings"]) == ("global", 1, [])
-    assert shown["rules"] == {"external": "never", "externalPools": [], "deniedPools": [], "classifications": {}}
+    assert shown["rules"] == {
+        "external": "never", "externalPools": [], "deniedPools": [], "poolEgress": {}, "classifications": {}
+    }  # fmt: skip
 
 
 def test_a_policy_is_replaced_listed_and_removed(world: World, acme: Tenant) -> None:
     rules = {
         "external": "allowed", "externalPools": ["main"], "allowedPools": ["main"], "deniedPools": [],
+        "egress": {"allow": ["*.example.com", "10.0.0.0/8"], "deny": ["169.254.169.254/32"]},
+        "poolEgress": {"main": {"allow": [], "deny": []}},
         "classifications": {"secret": {"external": "never", "deniedPools": ["main"]}},
     }  # fmt: skip
     assert op(world, "GET", f"/v1/policies/{acme.org}").code == "not_found"

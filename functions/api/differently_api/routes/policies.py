@@ -13,7 +13,7 @@ from differently_core.model.pool import POOL_NAME_PATTERN
 from differently_core.model.record import Wire
 from differently_core.operations import policies
 from differently_core.operations.core import Core
-from differently_core.operations.requests import Name
+from differently_core.operations.requests import Name, Peer
 
 from ..route import Access, Answer, Call, Group, Method, NoBody, NoQuery, Route
 from .paging import PageQuery, next_cursor
@@ -23,6 +23,16 @@ CLASSIFICATIONS_MAX = 32
 PoolNames = Annotated[list[Annotated[str, Field(pattern=POOL_NAME_PATTERN)]], Field(max_length=NAMES_MAX)]
 
 
+class EgressCeiling(Wire):
+    """The most that a sandbox may reach."""
+
+    allow: Annotated[list[Peer], Field(max_length=NAMES_MAX)] | None = None
+    """Host names, wildcards such as `*.example.com`, addresses and CIDR blocks; absent means everything, an empty list
+    nothing. Whether a name leads into a block is not known, so a block does not permit a name."""
+    deny: Annotated[list[Peer], Field(max_length=NAMES_MAX)] = []
+    """Never these; a denial always wins."""
+
+
 class ClassPolicy(Wire):
     """What a classification takes away from the rules around it. What is left out takes nothing away."""
 
@@ -30,6 +40,7 @@ class ClassPolicy(Wire):
     external_pools: PoolNames | None = None
     allowed_pools: PoolNames | None = None
     denied_pools: PoolNames = []
+    egress: EgressCeiling | None = None
 
 
 class PolicyBody(Wire):
@@ -41,6 +52,12 @@ class PolicyBody(Wire):
     allowed_pools: PoolNames | None = None
     """Only these pools; absent means any, an empty list none."""
     denied_pools: PoolNames = []
+    egress: EgressCeiling | None = None
+    """A pool that cannot enforce it takes none of this scope's sandboxes."""
+    pool_egress: Annotated[
+        dict[Annotated[str, Field(pattern=POOL_NAME_PATTERN)], EgressCeiling], Field(max_length=NAMES_MAX)
+    ] = {}
+    """The same, for the sandboxes in one pool."""
     classifications: Annotated[dict[Name, ClassPolicy], Field(max_length=CLASSIFICATIONS_MAX)] = {}
     """By the `classification` that a sandbox is created with. `default` is for those not listed here."""
 

@@ -218,6 +218,19 @@ class ToldResources(Told):
     disk_gib: Count = 0
 
 
+class ToldEgress(Told):
+    default: EgressAction
+    allow: tuple[Text, ...] = ()
+    deny: tuple[Text, ...] = ()
+
+    @classmethod
+    def of(cls, rules: EgressRules) -> ToldEgress:
+        return cls(default=rules.default, allow=rules.allow, deny=rules.deny)
+
+    def value(self) -> EgressRules:
+        return EgressRules(self.default, self.allow, self.deny)
+
+
 class ToldCreate(Told):
     id: Name
     template: Text = ""
@@ -227,6 +240,7 @@ class ToldCreate(Told):
     labels: Annotated[dict[str, str], Field(max_length=256)] = {}
     env: Annotated[dict[str, str], Field(max_length=1_024, repr=False)] = {}
     from_snapshot: Name | None = None
+    egress: ToldEgress | None = None
 
     @classmethod
     def of(cls, request: CreateRequest) -> ToldCreate:
@@ -239,6 +253,7 @@ class ToldCreate(Told):
             id=owner.sandbox, template=request.template, image=request.image, ttl_seconds=request.ttl_seconds,
             resources=ToldResources(cpu=size.cpu_millis / 1000, memory_mib=size.memory_mib, disk_gib=size.disk_gib),
             labels=labels, env=dict(request.env), from_snapshot=request.from_snapshot,
+            egress=ToldEgress.of(request.egress) if request.egress is not None else None,
         )  # fmt: skip
 
     def value(self, from_snapshot: str | None) -> CreateRequest:
@@ -250,7 +265,7 @@ class ToldCreate(Told):
         return CreateRequest(
             Owner(self.labels.get(LABEL_INSTALLATION, ""), self.id), self.labels.get(LABEL_ORG, ""),
             self.labels.get(LABEL_PROJECT, ""), self.template, self.image, size, self.ttl_seconds, labels, self.env,
-            from_snapshot,
+            from_snapshot, self.egress.value() if self.egress is not None else None,
         )  # fmt: skip
 
 
@@ -452,19 +467,6 @@ class ToldUntil(Told):
 
 class ToldExpiry(Told):
     expires_at: datetime | None = None
-
-
-class ToldEgress(Told):
-    default: EgressAction
-    allow: tuple[Text, ...] = ()
-    deny: tuple[Text, ...] = ()
-
-    @classmethod
-    def of(cls, rules: EgressRules) -> ToldEgress:
-        return cls(default=rules.default, allow=rules.allow, deny=rules.deny)
-
-    def value(self) -> EgressRules:
-        return EgressRules(self.default, self.allow, self.deny)
 
 
 class ToldTarget(Told):

@@ -103,5 +103,6 @@ BACKED_BY: Mapping[str, Operation] = {
     features.SNAPSHOTS_MEMORY: Operation.SNAPSHOT,
     features.FORK: Operation.SNAPSHOT,
     features.PORTS_EXPOSE: Operation.PORT_EXPOSE,
+    features.EGRESS_CONTROL: Operation.EGRESS_SET,
 }
 """A feature that a pool may only advertise when its adapter declares the operation behind it."""

@@ -62,6 +62,23 @@ class Instance:
     """True when the backend itself put it to sleep and wakes it on use; `state` is then what the backend says."""
 
 
+class EgressAction(StrEnum):
+    ALLOW = "allow"
+    DENY = "deny"
+
+
+@dataclass(frozen=True)
+class EgressRules:
+    """`default` applies to what no rule names, and a denial wins over an allowance.
+
+    A rule is a host name, a wildcard such as `*.example.com` (every name below it), an address or a CIDR block.
+    """
+
+    default: EgressAction
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class CreateRequest:
     """`env` values may be secrets: they are for the backend only and never for a log."""
@@ -77,6 +94,9 @@ class CreateRequest:
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     from_snapshot: str | None = None
     """A snapshot's ref on this same adapter."""
+    egress: EgressRules | None = None
+    """From the first moment on, where the backend can be told so at the create; they are set again, and confirmed,
+    before the sandbox is used. None: no limit. Only given to an adapter that supports `egress_set`."""
 
 
 @dataclass(frozen=True)
@@ -253,20 +273,6 @@ class Exposure:
     port: int
     url: str = field(repr=False)
     expires_at: datetime | None = None
-
-
-class EgressAction(StrEnum):
-    ALLOW = "allow"
-    DENY = "deny"
-
-
-@dataclass(frozen=True)
-class EgressRules:
-    """`default` applies to what no rule names; a rule is a host name, an address or a CIDR block."""
-
-    default: EgressAction
-    allow: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
+from .egress import EgressLimit
 from .record import Key, Record, Table
 
 GLOBAL = "global"
@@ -36,12 +37,14 @@ class ClassRules(BaseModel):
     external_pools: tuple[str, ...] | None = None
     allowed_pools: tuple[str, ...] | None = None
     denied_pools: tuple[str, ...] = ()
+    egress: EgressLimit | None = None
 
 
 class PolicyRules(BaseModel):
     """What one scope permits. A rule that this version does not know makes the policy unreadable, never wider.
 
-    An external pool must be allowed and named. `allowed_pools` None means any.
+    An external pool must be allowed and named. `allowed_pools` None means any. `egress` is the most that a sandbox may
+    reach, `pool_egress` in one pool.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,6 +53,8 @@ class PolicyRules(BaseModel):
     external_pools: tuple[str, ...] = ()
     allowed_pools: tuple[str, ...] | None = None
     denied_pools: tuple[str, ...] = ()
+    egress: EgressLimit | None = None
+    pool_egress: dict[str, EgressLimit] = {}
     classifications: dict[str, ClassRules] = {}
 
     def for_classification(self, name: str) -> PolicyRules:
@@ -62,14 +67,22 @@ class PolicyRules(BaseModel):
             external_pools=_both(self.external_pools, entry.external_pools) or (),
             allowed_pools=_both(self.allowed_pools, entry.allowed_pools),
             denied_pools=(*self.denied_pools, *entry.denied_pools),
+            egress=_narrower(self.egress, entry.egress),
+            pool_egress=self.pool_egress,
         )
 
     def named_pools(self) -> set[str]:
-        names: set[str] = set()
+        names = set(self.pool_egress)
         parts: list[PolicyRules | ClassRules] = [self, *self.classifications.values()]
         for part in parts:
             names.update(part.external_pools or (), part.allowed_pools or (), part.denied_pools)
         return names
+
+
+def _narrower(wider: EgressLimit | None, entry: EgressLimit | None) -> EgressLimit | None:
+    if wider is None or entry is None:
+        return wider if entry is None else entry
+    return entry.within(wider)
 
 
 def _both(wider: tuple[str, ...] | None, narrower: tuple[str, ...] | None) -> tuple[str, ...] | None:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import ClassVar
 
 from ..runtime.ids import OrgId, ProjectId, SandboxId
+from .egress import EgressLimit
 from .policy import DEFAULT_CLASSIFICATION
 from .record import Key, Record, Table
 from .resources import Size
@@ -37,6 +38,7 @@ class QueueRow(Record):
     allowed_pools: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
     preferred_pools: tuple[str, ...] = ()
+    egress: EgressLimit | None = None
     classification: str = DEFAULT_CLASSIFICATION
     attempt: int = 0
     wakes_on: str | None = None

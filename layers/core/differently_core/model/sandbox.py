@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from ..runtime.ids import KeyId, OrgId, ProjectId, SandboxId, SnapshotId
 from .due import due_index, purge_index
+from .egress import EgressLimit
 from .policy import DEFAULT_CLASSIFICATION
 from .record import Key, Record, Table
 from .resources import Size
@@ -201,6 +202,10 @@ class Sandbox(Record):
     allowed_pools: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
     preferred_pools: tuple[str, ...] = ()
+    egress: EgressLimit | None = None
+    """What its caller asked for."""
+    egress_rules: EgressLimit | None = None
+    """What it gets: decided at its last admission, within the policies of that moment. None: no limit."""
     has_env: bool = False
     priority: int = 0
     classification: str = DEFAULT_CLASSIFICATION

@@ -32,6 +32,7 @@ from ..model.record import Record
 from ..model.resources import Resources, Size
 from ..model.sandbox import PoolRejection, Reason, Reservation, Sandbox, SandboxEnv, Status
 from ..model.snapshot import Snapshot
+from ..policy import egress
 from ..policy.placement import HIDDEN_REASONS, Decision, place
 from ..runtime.ids import KeyId, ProjectId, SandboxId
 from ..store.ports import Absent, Action, Committed, Put, Refused
@@ -248,7 +249,7 @@ def queue_row(sandbox: Sandbox) -> QueueRow:
     return QueueRow(
         sandbox=sandbox.id, org=sandbox.org, project=sandbox.project, priority=sandbox.priority, size=sandbox.size,
         template=sandbox.template, capabilities=sandbox.capabilities, allowed_pools=sandbox.allowed_pools,
-        image=sandbox.image, regions=sandbox.regions, preferred_pools=sandbox.preferred_pools,
+        image=sandbox.image, egress=sandbox.egress, regions=sandbox.regions, preferred_pools=sandbox.preferred_pools,
         classification=sandbox.classification, attempt=sandbox.attempt,
         wakes_on=sandbox.pool if sandbox.move is not None else None,
         not_before=sandbox.not_before,
@@ -285,8 +286,10 @@ def replay(row: Record | None, digest: str) -> Created:
 
 def _admitted(core: Core, sandbox: Sandbox, pool: str) -> Sandbox:
     found = core.catalog.pool(pool)
+    rules = core.catalog.rules(sandbox.org, sandbox.project, sandbox.classification)
     return sandbox.with_(
         status=Status.PROVISIONING, pool=pool, region=found.region,
+        egress_rules=egress.of_new(sandbox.egress, rules.scopes, pool),
         reservation=Reservation(size=sandbox.size, pool=pool), due_at=core.after(core.tuning.observe_seconds),
     )  # fmt: skip
 
@@ -314,6 +317,7 @@ def draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None, s
         capabilities=tuple(sorted(set(request.capabilities))),
         allowed_pools=tuple(request.placement.allowed_pools) if source is None else (source.pool,),
         regions=tuple(request.placement.regions), preferred_pools=tuple(request.placement.preferred_pools),
+        egress=request.egress.limit() if request.egress is not None else None,
         has_env=bool(request.env), priority=request.priority, ttl_seconds=ttl,
         classification=request.classification if source is None else source.classification,
         queue_timeout_seconds=request.queue_timeout_seconds, idempotent=key is not None,

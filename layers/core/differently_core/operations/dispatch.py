@@ -19,6 +19,7 @@ from ..model.quota import Counter, Scope
 from ..model.record import Key, Table
 from ..model.resources import DIMENSIONS, UNLIMITED, Size
 from ..model.sandbox import Reservation, Sandbox, Status
+from ..policy import egress
 from ..policy.placement import Candidate, Decision, place
 from ..quotas.fairness import Admission, Plan, Waiting, plan
 from ..store.ports import ACTIONS_MAX, Absent, Action, AnyOf, Check, Committed, Delete, OneOf, Present, Put, Update
@@ -203,7 +204,11 @@ def _admit(core: Core, admissions: Sequence[Admission]) -> int:
     sandboxes = _read_sandboxes(core, admissions)
     chosen = list(admissions)
     _drop_strays(core, [entry for entry in chosen if entry.row.sandbox not in sandboxes])
-    chosen = [entry for entry in chosen if _is_for(entry, sandboxes.get(entry.row.sandbox))]
+    chosen = [
+        entry
+        for entry in chosen
+        if _is_for(entry, sandboxes.get(entry.row.sandbox)) and _may_be_decided(core, entry.row)
+    ]
     while chosen:
         actions, changed = _actions(core, sandboxes, chosen)
         outcome = core.store.transact(actions)
@@ -217,6 +222,15 @@ def _admit(core: Core, admissions: Sequence[Admission]) -> int:
             kept = chosen[:-1]
         chosen = kept
     return 0
+
+
+def _may_be_decided(core: Core, row: QueueRow) -> bool:
+    """Whether its policies can still be read; what it may reach is decided from them."""
+    try:
+        core.catalog.rules(row.org, row.project, row.classification)
+    except PolicyUnreadable:
+        return row.wakes_on is not None
+    return True
 
 
 def _is_for(entry: Admission, sandbox: Sandbox | None) -> bool:
@@ -285,8 +299,10 @@ def _actions(
 
 
 def _placed(core: Core, pools: Mapping[str, Pool], sandbox: Sandbox, pool: str) -> Sandbox:
+    rules = core.catalog.rules(sandbox.org, sandbox.project, sandbox.classification)
     return sandbox.with_(
         status=Status.PROVISIONING, pool=pool, region=_region(pools, pool), reason=None,
+        egress_rules=egress.of_new(sandbox.egress, rules.scopes, pool),
         reservation=Reservation(size=sandbox.size, pool=pool), rejections=(), not_before=None,
         due_at=core.after(core.tuning.observe_seconds),
     )  # fmt: skip

@@ -6,11 +6,12 @@ import hashlib
 import json
 import re
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, StringConstraints
 
 from ..contract import LABEL_PREFIX
+from ..model.egress import NAME_CHARACTERS_MAX, EgressLimit, read_peer
 from ..model.exec import EnvName, EnvValue
 from ..model.features import KNOWN, REQUESTABLE
 from ..model.policy import DEFAULT_CLASSIFICATION
@@ -20,6 +21,7 @@ from ..model.resources import Resources
 from ..model.sandbox import ON_THE_WAY, Conditions, MoveKind, Sandbox, Status
 
 LABELS_MAX = 32
+EGRESS_PEERS_MAX = 64
 ENV_MAX = 128
 ENV_BYTES_MAX = 65_536
 TTL_SECONDS_CEILING = 10 * 365 * 24 * 3600
@@ -85,6 +87,31 @@ class Placement(Wire):
     """These first and in this order; when none of them can take it, any other."""
 
 
+def _peer(text: str) -> str:
+    return read_peer(text)
+
+
+Peer = Annotated[str, StringConstraints(min_length=1, max_length=NAME_CHARACTERS_MAX), AfterValidator(_peer)]
+"""A host name, a wildcard such as `*.example.com`, an address or a CIDR block."""
+
+
+class Egress(Wire):
+    """What it may reach. A denial always wins; the policies that apply may take more away."""
+
+    allow: Annotated[list[Peer], Field(max_length=EGRESS_PEERS_MAX)] | None = None
+    """Host names, wildcards such as `*.example.com`, addresses and CIDR blocks: only these. An empty list means
+    nothing, absent means what the policies permit."""
+    deny: Annotated[list[Peer], Field(max_length=EGRESS_PEERS_MAX)] = []
+    """Never these."""
+
+    def limit(self) -> EgressLimit:
+        return EgressLimit(allow=None if self.allow is None else tuple(self.allow), deny=tuple(self.deny))
+
+    @classmethod
+    def of(cls, limit: EgressLimit) -> Self:
+        return cls(allow=None if limit.allow is None else list(limit.allow), deny=list(limit.deny))
+
+
 class CreateSandbox(Wire):
     """Body of a create. Everything has a default, so `{}` works."""
 
@@ -106,6 +133,8 @@ class CreateSandbox(Wire):
     queue_timeout_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
     """0 refuses at once what cannot start now."""
     priority: Annotated[int, Field(ge=PRIORITY_MIN, le=PRIORITY_MAX)] = 0
+    egress: Egress | None = None
+    """A pool that cannot hold it to this is not chosen."""
     classification: Name = DEFAULT_CLASSIFICATION
     """Of the work in it: policies may restrict some classifications to some pools."""
 
@@ -165,6 +194,13 @@ class MoveView(Wire):
     """By then it is over, one way or the other."""
 
 
+class Effective(Wire):
+    """What it really got, where that may be less than was asked."""
+
+    egress: Egress | None = None
+    """Absent while nothing is restricted."""
+
+
 class SandboxView(Wire):
     """A sandbox as callers see it; `backendRef` is for operators only."""
 
@@ -187,6 +223,8 @@ class SandboxView(Wire):
     capabilities: list[str] = []
     priority: int = 0
     classification: str = DEFAULT_CLASSIFICATION
+    egress: Egress | None = None
+    effective: Effective | None = None
     pool: str | None = None
     region: str | None = None
     ttl_seconds: int
@@ -222,6 +260,8 @@ class SandboxView(Wire):
             capabilities=list(sandbox.capabilities),
             priority=sandbox.priority,
             classification=sandbox.classification,
+            egress=Egress.of(sandbox.egress) if sandbox.egress is not None else None,
+            effective=Effective(egress=Egress.of(sandbox.egress_rules)) if sandbox.egress_rules is not None else None,
             pool=sandbox.pool,
             region=sandbox.region,
             ttl_seconds=sandbox.ttl_seconds,

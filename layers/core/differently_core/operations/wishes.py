@@ -11,5 +11,5 @@ def wish_of(entry: Sandbox | QueueRow) -> Wish:
     return Wish(
         sandbox=entry.id if isinstance(entry, Sandbox) else entry.sandbox, size=entry.size, template=entry.template,
         capabilities=entry.capabilities, allowed_pools=entry.allowed_pools, regions=entry.regions,
-        preferred_pools=entry.preferred_pools, image=entry.image,
+        preferred_pools=entry.preferred_pools, image=entry.image, egress=entry.egress,
     )  # fmt: skip

@@ -10,19 +10,22 @@ from __future__ import annotations
 import logging
 from datetime import datetime, timedelta
 
-from ..contract import Adapter, CreateRequest, Info, Instance, InstanceState, Target
+from ..contract import Adapter, CreateRequest, Info, Instance, InstanceState, Operation, Target, supports
 from ..errors import (
     BackendError,
     DifferentlyError,
     InsufficientCapacity,
+    InvalidRequest,
     InvalidState,
     NotFound,
     SandboxFailed,
+    UnsupportedOperation,
 )  # fmt: skip
 from ..model.attempt import Attempt, AttemptState
 from ..model.port import OpenPort
 from ..model.record import Table
 from ..model.sandbox import Claim, Condition, Conditions, Reason, Sandbox, SandboxEnv, Status
+from ..policy import egress
 from ..policy.starting import Start, start_of
 from ..runtime.ids import SandboxId
 from ..store.ports import (
@@ -194,7 +197,13 @@ def _call_create(core: Core, sandbox: Sandbox, attempt: Attempt, adapter: Adapte
         owner=core.owner(sandbox.id), org=sandbox.org, project=sandbox.project, template=start.template,
         image=start.image, size=sandbox.size, ttl_seconds=sandbox.ttl_seconds, labels=sandbox.labels,
         env=env.env if env else {}, from_snapshot=source,
+        egress=egress.rules_of(sandbox.egress_rules) if sandbox.egress_rules is not None else None,
     )  # fmt: skip
+    if request.egress is not None and not supports(adapter, Operation.EGRESS_SET):
+        # The pool was another one when it was chosen. Nothing was sent.
+        refused = SandboxFailed("The pool cannot limit what the sandbox reaches, which was asked for.", settled=True)
+        _fail_attempt(core, sandbox, attempt, refused)
+        return
     seconds = (attempt.call_until - core.clock.now()).total_seconds()
     if seconds <= 0:
         return  # this process stood still; whoever comes when its claim is over finds nothing and goes on
@@ -268,8 +277,13 @@ def _advance(
     """An instance of ours is there: admit it if it is ready, else look again later."""
     if instance.state is InstanceState.RUNNING:
         probed = reachable(core, adapter, Target(core.owner(sandbox.id), instance.ref))
-        if probed is not None:
-            _admit(core, sandbox, attempt, instance, probed, before)
+        try:
+            confined = None if probed is None else _confined(core, adapter, sandbox, instance)
+        except (InvalidRequest, UnsupportedOperation) as error:
+            _failed_instance(core, sandbox, attempt, error.message)
+            return
+        if probed is not None and confined is not None:
+            _admit(core, sandbox, attempt, instance, probed, confined, before)
             return
     elif instance.state is InstanceState.ERROR:
         _failed_instance(core, sandbox, attempt, instance.message or "the backend reports it failed")
@@ -281,9 +295,27 @@ def _advance(
     _look_again(core, sandbox, attempt, before)
 
 
+def _confined(core: Core, adapter: Adapter, sandbox: Sandbox, instance: Instance) -> str | None:
+    """Set what it may reach, and tell the evidence that it is in force; None while that is not known.
+
+    Raises `InvalidRequest` or `UnsupportedOperation` for rules that the backend can never enforce.
+    """
+    limit = sandbox.egress_rules
+    if limit is None:
+        return ""
+    target = Target(core.owner(sandbox.id), instance.ref)
+    try:
+        calling(adapter, lambda: adapter.egress_set(target, egress.rules_of(limit)))
+    except (BackendError, NotFound) as error:
+        log.info("egress not confirmed", extra={"sandbox": sandbox.id, "error": error.message})
+        return None
+    return "; egress rules in force"
+
+
 def _admit(
-    core: Core, sandbox: Sandbox, attempt: Attempt, instance: Instance, probed: Condition, before: Attempt
-) -> None:
+    core: Core, sandbox: Sandbox, attempt: Attempt, instance: Instance, probed: Condition, confined: str,
+    before: Attempt,
+) -> None:  # fmt: skip
     debts = _debts(core, sandbox, attempt)
     if any(debt.ref == instance.ref for debt in debts):
         _leave_to_cleanup(core, sandbox, attempt)
@@ -293,7 +325,7 @@ def _admit(
     conditions = Conditions(
         seen=Condition(at=now, evidence=f"instance {instance.state} with our labels"),
         reachable=probed,
-        prepared=Condition(at=now, evidence=instance.prepared or "accepted by the backend's create"),
+        prepared=Condition(at=now, evidence=(instance.prepared or "accepted by the backend's create") + confined),
         admitted=Condition(at=now, evidence=f"attempt {attempt.number}, generation {sandbox.generation}"),
     )
     running = sandbox.with_(

@@ -11,9 +11,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..model import features
+from ..model.egress import EgressLimit
 from ..model.policy import External, PolicyRules
 from ..model.pool import Pool, PoolState, PoolView, Template, Trust
 from ..model.resources import Size
+from . import egress
 from .starting import start_of
 
 
@@ -43,6 +46,7 @@ class Wish:
     image: str | None = None
     regions: Sequence[str] = ()
     """Only these, the first named first; any when empty."""
+    egress: EgressLimit | None = None
     preferred_pools: Sequence[str] = ()
     """The first named first, then every other."""
 
@@ -105,6 +109,8 @@ HINTS: Mapping[str, str] = {
     "wrong_region": "Name the pool's region in placement.regions, or leave the list out.",
     "template_unavailable": "Choose another template, or give this one an image for the pool.",
     "missing_capabilities": "Ask for fewer capabilities, or for a pool that has them.",
+    "egress_not_enforced": "The pool cannot limit what a sandbox reaches: use another one, or ask for no limit where "
+    "policies allow that.",
     "too_large": "Ask for a smaller sandbox.",
     "draining": "The pool takes work again when an operator ends its draining.",
     "not_probed_yet": "The pool is looked at within a minute; then more is known.",
@@ -176,6 +182,15 @@ def missing_capabilities(wish: Wish, candidate: Candidate, rules: Rules, templat
     return _never("missing_capabilities", ", ".join(missing)) if missing else None
 
 
+def egress_not_enforced(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
+    """Asked by the caller or demanded by a policy: what a pool cannot enforce is not promised there."""
+    view = candidate.view
+    if view is None or not view.features or features.EGRESS_CONTROL in view.features:
+        return None
+    limit = egress.of_new(wish.egress, rules.scopes, candidate.pool.name)
+    return _never("egress_not_enforced") if limit is not None else None
+
+
 def too_large(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
     view = candidate.view
     if view is None:
@@ -221,6 +236,7 @@ FILTERS: Sequence[Filter] = (
     wrong_region,
     template_unavailable,
     missing_capabilities,
+    egress_not_enforced,
     too_large,
     draining,
     unhealthy,

@@ -359,7 +359,7 @@ class FakeBackend:
         }
         made = self._made(self._new_ref(), labels, request.size, dict(request.env), now)
         made.runs_at = now + self.pending_seconds
-        made.image = request.image
+        made.image, made.egress = request.image, request.egress
         self._end_at(made, self._latest_end(made, now), now)
         source = self._snapshots.get(request.from_snapshot or "")
         if source is not None:
