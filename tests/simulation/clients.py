@@ -18,10 +18,13 @@ from differently_core.model.pool import PoolState
 from differently_core.model.quota import Limits
 from differently_core.model.resources import Size
 from differently_core.model.sandbox import GONE, WAYS, MoveKind, Sandbox, Status
-from differently_core.operations import execution, moves, pools, sandboxes, tenants
+from differently_core.model.snapshot import SnapshotKind
+from differently_core.operations import execution, forking, moves, pools, ports, sandboxes, snapshots, tenants
 from differently_core.operations.core import Caller, Core
 from differently_core.operations.create import Created, create
+from differently_core.operations.forking import ForkSandbox
 from differently_core.operations.requests import CreateSandbox, UpdateSandbox
+from differently_core.operations.snapshots import TakeSnapshot
 from differently_core.runtime.ids import ProjectId, SandboxId, keyed_bytes
 from tests.support.world import OPERATOR
 
@@ -39,6 +42,7 @@ class Client:
 
     caller: Caller
     sandboxes: list[str] = field(default_factory=list)
+    snapshots: list[str] = field(default_factory=list)
     sent: dict[str, CreateSandbox] = field(default_factory=dict)
     """The last body sent with each Idempotency-Key."""
 
@@ -65,7 +69,7 @@ class Calls:
     def create(self, core: Core) -> Job:
         client = self._rng.choice(self._clients)
         key = f"key-{self._rng.randrange(KEYS)}" if self._rng.random() < 0.4 else None
-        body = self._body()
+        body = self._body(client)
         if key is not None:
             if key in client.sent and self._rng.random() < 0.6:
                 body = client.sent[key]
@@ -105,6 +109,39 @@ class Calls:
         kind = self._rng.choice(fitting if fitting and self._rng.random() < 0.8 else tuple(MoveKind))
         return Job(kind.value, lambda: self._move(core, client, sandbox, kind))
 
+    def snapshot(self, core: Core) -> Job:
+        client, sandbox = self._running()
+        kind = self._rng.choice((SnapshotKind.DISK, SnapshotKind.DISK, SnapshotKind.MEMORY))
+        request = TakeSnapshot(kind=kind, retention_seconds=self._rng.choice((3600, 86_400)))
+        key = f"snapshot-{self._rng.randrange(KEYS)}" if self._rng.random() < 0.3 else None
+        return Job("snapshot", lambda: self._snapshot(core, client, sandbox, request, key))
+
+    def delete_snapshot(self, core: Core) -> Job | None:
+        client = self._rng.choice(self._clients)
+        if not client.snapshots:
+            return None
+        snapshot = self._rng.choice(client.snapshots)
+        return Job("delete_snapshot", lambda: self.answered(lambda: snapshots.delete(core, client.caller, snapshot)))
+
+    def fork(self, core: Core) -> Job:
+        client, sandbox = self._running()
+        key = f"fork-{self._rng.randrange(KEYS)}" if self._rng.random() < 0.4 else None
+        asked: dict[str, object] = {"ttl_seconds": self._rng.choice(self.ttls)}
+        if self._rng.random() < 0.3:
+            asked["env"] = {"SECRET": str(self._rng.randrange(100))}
+        request = ForkSandbox.model_validate(asked)
+        return Job("fork", lambda: self._fork(core, client, sandbox, request, key))
+
+    def expose(self, core: Core) -> Job:
+        client, sandbox = self._running()
+        port, seconds = self._rng.choice((80, 3000)), self._rng.choice((60, 3600))
+        return Job("expose", lambda: self._called(lambda: ports.expose(core, client.caller, sandbox, port, seconds)))
+
+    def close_port(self, core: Core) -> Job:
+        client, sandbox = self._running()
+        port = self._rng.choice((80, 3000))
+        return Job("close_port", lambda: self._called(lambda: ports.close(core, client.caller, sandbox, port)))
+
     def quota(self, core: Core) -> Job:
         caller = self._rng.choice(self._clients).caller
         assert caller.org is not None
@@ -123,7 +160,16 @@ class Calls:
             return client, "sbx_00000000000000000000000000"
         return client, self._rng.choice(client.sandboxes)
 
-    def _body(self) -> CreateSandbox:
+    def _running(self) -> tuple[Client, str]:
+        """Mostly one that runs, or rests."""
+        client, sandbox = self._known()
+        rows = (self._monitor.rows.get(Sandbox.key_of(SandboxId(known))) for known in client.sandboxes)
+        fitting = [
+            row.id for row in rows if isinstance(row, Sandbox) and row.status in (Status.RUNNING, Status.STOPPED)
+        ]
+        return client, self._rng.choice(fitting) if fitting and self._rng.random() < 0.8 else sandbox
+
+    def _body(self, client: Client) -> CreateSandbox:
         rng = self._rng
         asked: dict[str, object] = {"ttl_seconds": rng.choice(self.ttls), "priority": rng.choice((0, 0, 0, 5, 9))}
         asked["queue_timeout_seconds"] = rng.choice((None, None, None, 0, 5, 60, 600, 7200))
@@ -137,6 +183,8 @@ class Calls:
             asked["placement"] = {"allowed_pools": rng.sample(self._pools, rng.randint(1, len(self._pools)))}
         if rng.random() < 0.1:
             asked["capabilities"] = [rng.choice(("exec", "exec", "gpu"))]
+        if client.snapshots and rng.random() < 0.2:
+            asked["snapshot_id"] = rng.choice(client.snapshots)
         if rng.random() < 0.1:
             asked["template"] = rng.choice(("default", "picky", "picky", "nowhere"))
         return CreateSandbox.model_validate(asked)
@@ -253,6 +301,36 @@ class Calls:
         except BackendError:
             self._tally["answer backend_error"] += 1
 
+    def _called(self, call: Callable[[], object]) -> None:
+        """A call that reaches the backend itself."""
+        try:
+            self.answered(call)
+        except BackendError:
+            self._tally["answer backend_error"] += 1
+
+    def _snapshot(self, core: Core, client: Client, sandbox: str, request: TakeSnapshot, key: str | None) -> None:
+        def call() -> None:
+            taken = snapshots.take(core, client.caller, sandbox, request, key)
+            client.snapshots = [*client.snapshots[-REMEMBERED_MAX:], taken.snapshot]
+
+        self.answered(call)
+
+    def _fork(self, core: Core, client: Client, sandbox: str, request: ForkSandbox, key: str | None) -> None:
+        process = self._process()
+
+        def call() -> None:
+            try:
+                made = forking.fork(core, client.caller, sandbox, request, key)
+            except IdempotencyConflict as error:
+                must(not process.creates, "I8", "a conflict had a side effect")
+                client.learn(str(error.details["sandboxId"]))
+                raise
+            client.learn(made.sandbox)
+            wanted = [] if made.replayed else [made.sandbox]
+            must(process.creates == wanted, "I8", f"a fork of {made.sandbox} made {process.creates}")
+
+        self.answered(call)
+
     def _stored(self, sandbox: str) -> Sandbox:
         found = self._monitor.rows[Sandbox.key_of(SandboxId(sandbox))]
         assert isinstance(found, Sandbox)
@@ -278,7 +356,10 @@ def drawn_limits(rng: random.Random, roominess: int) -> Limits:
         memory_mib=rng.choice((10**12, 10**12, 4096 * roominess)),
         disk_gib=10**12,
     )
-    return Limits(total=total, queued_max=rng.choice((2, 10, 10_000)), ttl_seconds_max=rng.choice((3600, 604_800)))
+    return Limits(
+        total=total, queued_max=rng.choice((2, 10, 10_000)), ttl_seconds_max=rng.choice((3600, 604_800)),
+        snapshots_max=rng.choice((0, 1, 5, 100, 100)),
+    )  # fmt: skip
 
 
 def project_of(caller: Caller) -> ProjectId:

@@ -6,6 +6,7 @@ from collections import Counter as Tally
 from collections.abc import Iterable, Mapping
 
 from differently_core.model.sandbox import TRANSITIONS
+from differently_core.model.snapshot import TRANSITIONS as SNAPSHOT_TRANSITIONS
 
 from .weather import KINDS
 
@@ -18,6 +19,13 @@ EXPECTED = (
         for before, targets in TRANSITIONS.items()
         for after in sorted(targets)
     ),
+    "snapshot new -> creating",
+    *(
+        f"snapshot {before.value} -> {after.value}"
+        for before, targets in SNAPSHOT_TRANSITIONS.items()
+        for after in sorted(targets)
+    ),
+    "snapshot deleting -> gone",
     "attempt new -> calling",
     "attempt calling -> live",
     "attempt calling -> debt",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import NoReturn
 
-from differently_adapters.providers.fake import FakeInstance
+from differently_adapters.providers.fake import FakeInstance, FakeSnapshot
 from differently_core.contract import CreateRequest, Owner
 from differently_core.model.attempt import Attempt, AttemptState
 from differently_core.model.due import DUE_SHARDS
@@ -20,6 +20,7 @@ from differently_core.model.event import Event
 from differently_core.model.idempotency import IdempotencyRow
 from differently_core.model.policy import External, PolicyRules
 from differently_core.model.pool import Pool, Trust
+from differently_core.model.port import OpenPort
 from differently_core.model.queue import QueueRow
 from differently_core.model.quota import Counter, Scope
 from differently_core.model.record import Key, Record
@@ -36,6 +37,7 @@ from differently_core.model.sandbox import (
     SandboxEnv,
     Status,
 )
+from differently_core.model.snapshot import Snapshot
 from differently_core.operations.catalog import CACHE_SECONDS
 from differently_core.operations.worker import CREATE_CALLS_MAX
 from differently_core.runtime.clock import Clock
@@ -43,6 +45,7 @@ from differently_core.store.checks import key_of, record_of
 from differently_core.store.memory import MemoryStore
 from differently_core.store.ports import Action, Check
 
+from .keeping import Keeping
 from .processes import Process, Violation
 from .seams import SimBackend
 
@@ -74,6 +77,7 @@ class Monitor:
         self.backend_of: Callable[[str], SimBackend]
         self.denied: dict[str, str] = {}
         """The pool that an organization's own policy denies; it never changes."""
+        self.keeping = Keeping(lambda: self.rows, lambda what: self._tally.update([what]))
         self.commits = 0
         self._memory = memory
         self._clock = clock
@@ -89,6 +93,7 @@ class Monitor:
         self.rows = dict(self._memory.rows())
         for row in self.rows.values():
             self._add(None, row, set())
+        self.keeping.take_over(self.rows.values())
 
     # What the store is told.
 
@@ -111,6 +116,7 @@ class Monitor:
             self._add(before, after, touched)
         for before, after in changes:
             self._judge(before, after, changes)
+        self.keeping.committed(changes)
         for name in touched:
             self._judge_counter(name)
         if any(before is None and isinstance(after, Sandbox) for before, after in changes):
@@ -249,7 +255,10 @@ class Monitor:
         """What must be true of a sandbox and the rows around it whenever nobody is in the middle of a write."""
         queue = self.rows.get(QueueRow.key_of(sandbox.org, sandbox.priority, sandbox.id))
         status = sandbox.status
-        if status is Status.QUEUED:
+        if status is Status.QUEUED and sandbox.awaits_snapshot:
+            if queue is not None or sandbox.reservation is not None:
+                fail("queue", f"{sandbox.id} waits for its snapshot, and is in the queue or holds something")
+        elif status is Status.QUEUED:
             if queue is None or sandbox.reservation is not None:
                 fail("queue", f"{sandbox.id} waits; it is not in the queue, or it holds {sandbox.reservation}")
         elif queue is not None and status is not Status.TERMINATING:
@@ -354,6 +363,7 @@ class Monitor:
         attempt = self.attempts[sandbox.id].get(sandbox.attempt)
         assert attempt is not None, "a create was called before its attempt was written"
         self._requests[id(request)] = (request, attempt.number)
+        self.keeping.create_called(sandbox, request)
         must(attempt.status is not AttemptState.SETTLED, "I4", f"{sandbox.id}: a create for a settled attempt")
         called = (sandbox.id, attempt.number)
         self._calls[called] += 1
@@ -397,6 +407,12 @@ class Monitor:
         written = row.move is not None and row.move.operation == operation and row.move.called_at is not None
         must(written or row.status in GONE, "I7", f"{sandbox} is told to {what} as {operation}, and has {row.move}")
 
+    def captured(self, backend: SimBackend, made: FakeSnapshot) -> None:
+        self.keeping.captured(backend, made)
+
+    def dropping(self, backend: SimBackend, kept: FakeSnapshot) -> None:
+        self.keeping.dropping(backend, kept, self.ours)
+
     def _is_in_use(self, sandbox: Sandbox, backend: SimBackend, instance: FakeInstance) -> bool:
         """Backends may call different instances the same."""
         if sandbox.status not in LIVE or sandbox.backend_ref != instance.ref or sandbox.pool is None:
@@ -421,6 +437,7 @@ class Monitor:
         self._check_queue(stored)
         self._check_due(stored)
         self._check_pools(stored)
+        self.keeping.check_everything(stored, self.backends, self.ours)
 
     def _check_queue(self, stored: Mapping[Key, Record]) -> None:
         for row in stored.values():
@@ -438,7 +455,7 @@ class Monitor:
         expected = {
             key: row.index()["due_sk"]
             for key, row in stored.items()
-            if isinstance(row, (Sandbox, Attempt)) and row.due_at is not None
+            if isinstance(row, (Sandbox, Attempt, Snapshot, OpenPort)) and row.due_at is not None
         }
         found: dict[Key, object] = {}
         for shard in range(DUE_SHARDS):

@@ -9,16 +9,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from differently_adapters.providers.fake import FakeAdapter, FakeBackend, FakeConfig, FakeInstance
+from differently_adapters.providers.fake import FakeAdapter, FakeBackend, FakeConfig, FakeInstance, FakeSnapshot
 from differently_core.contract import (
     AdapterContext,
     Capabilities,
     Capacity,
     CommandResult,
     CreateRequest,
+    Exposure,
     Info,
     Instance,
     Instances,
+    Owner,
+    SnapshotInfo,
+    SnapshotRequest,
     Target,
     Transition,
     Transitioned,
@@ -60,6 +64,10 @@ class Watcher(Protocol):
     def made(self, backend: SimBackend, request: CreateRequest, instance: FakeInstance) -> None: ...
 
     def deleting(self, backend: SimBackend, instance: FakeInstance) -> None: ...
+
+    def captured(self, backend: SimBackend, made: FakeSnapshot) -> None: ...
+
+    def dropping(self, backend: SimBackend, kept: FakeSnapshot) -> None: ...
 
     def move_called(self, what: str, sandbox: str, operation: str) -> None: ...
 
@@ -179,6 +187,20 @@ class SimBackend(FakeBackend):
                 raise
             return self.owned(request.owner)[0]
 
+    def keep(self, snapshot: FakeSnapshot) -> None:
+        super().keep(snapshot)
+        if self.watcher is not None:
+            self.watcher.captured(self, snapshot)
+
+    def drop_snapshot(self, snapshot: FakeSnapshot) -> None:
+        if self.watcher is not None:
+            self.watcher.dropping(self, snapshot)
+        super().drop_snapshot(snapshot)
+
+    def lose_snapshot(self, snapshot: FakeSnapshot) -> None:
+        """It is gone, and nobody asked for that."""
+        super().drop_snapshot(snapshot)
+
     def requests_under_way(self) -> list[CreateRequest]:
         """Creates whose instance will still come, although nobody waits for it."""
         return [request for _, _, request in self._late_creates]
@@ -245,6 +267,21 @@ class SimAdapter(FakeAdapter):
     def resume(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
         self._told("resume", target, transition)
         return self._wire(deadline, lambda: FakeAdapter.resume(self, target, transition, deadline))
+
+    def snapshot(self, target: Target, request: SnapshotRequest, deadline: float) -> SnapshotInfo:
+        return self._wire(deadline, lambda: FakeAdapter.snapshot(self, target, request, deadline))
+
+    def snapshot_get(self, owner: Owner, ref: str) -> SnapshotInfo:
+        return self._wire(CALL_SECONDS, lambda: FakeAdapter.snapshot_get(self, owner, ref))
+
+    def snapshot_delete(self, owner: Owner, ref: str) -> None:
+        self._wire(CALL_SECONDS, lambda: FakeAdapter.snapshot_delete(self, owner, ref))
+
+    def port_expose(self, target: Target, port: int, seconds: int) -> Exposure:
+        return self._wire(CALL_SECONDS, lambda: FakeAdapter.port_expose(self, target, port, seconds))
+
+    def port_revoke(self, target: Target, port: int) -> None:
+        self._wire(CALL_SECONDS, lambda: FakeAdapter.port_revoke(self, target, port))
 
     def _told(self, what: str, target: Target, transition: Transition) -> None:
         watcher = self.sim_backend.watcher

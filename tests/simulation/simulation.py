@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from differently_adapters.providers.fake import FakeInstance
 from differently_core.contract import InstanceState
+from differently_core.errors import NotFound
 from differently_core.model.policy import GLOBAL, External, PolicyRules
 from differently_core.model.pool import Pool, PoolState
 from differently_core.model.quota import Limits
-from differently_core.operations import pool_release, pools, reconcile, sandboxes, sweep, tenants
+from differently_core.operations import pool_release, pools, reconcile, sandboxes, snapshots, sweep, tenants
 from differently_core.operations.core import Core
 from differently_core.operations.create import create
 from differently_core.operations.requests import CreateSandbox
@@ -93,6 +94,11 @@ class Simulation:
             calls.listing: (1,),
             calls.execute: (1, 5),
             calls.move: (0, 10, 25),
+            calls.snapshot: (0, 2, 8),
+            calls.delete_snapshot: (1, 4),
+            calls.fork: (0, 1, 5),
+            calls.expose: (0, 0, 3),
+            calls.close_port: (1,),
             calls.quota: (0, 1),
             calls.drain: (0, 1),
             self._deliver: (60, 120),
@@ -103,6 +109,7 @@ class Simulation:
             self._break: (0, 1),
             self._mend: (4,),
             self._vanish: (0, 1),
+            self._lose_snapshot: (0, 0, 1),
             self._stop_behind_our_back: (0, 1, 2),
             self._reconcile: (0, 2, 4),
             self._remove_pool: (0, 0, 1),
@@ -123,6 +130,7 @@ class Simulation:
         if self._has_reconciler:
             self._come_to_rest("what runs has exactly one instance", strays, 60.0)
         self._delete_half()
+        self._delete_half_of_the_snapshots()
         self._come_to_rest("everything ends", remains, 8 * 24 * 3600 / SWEEPS_MAX)
         self._create_at_once()
         self.world.monitor.check_everything()
@@ -221,6 +229,19 @@ class Simulation:
             self.world.weather.note("instance_vanished")
             backend.vanish(instance.ref)
 
+    def _lose_snapshot(self, core: Core) -> None:
+        kept = [
+            (backend, snapshot)
+            for backend in self.world.backends
+            for snapshot in backend.snapshots()
+            if snapshot.owner.installation == self.world.monitor.ours
+        ]
+        if kept:
+            backend, snapshot = self.rng.choice(kept)
+            self._tell(f"{snapshot.ref} is lost")
+            self.world.weather.note("snapshot_lost")
+            backend.lose_snapshot(snapshot)
+
     def _stop_behind_our_back(self, core: Core) -> None:
         instance = self._one_of_ours()
         if instance is None or instance[1].move is not None:
@@ -304,6 +325,13 @@ class Simulation:
         for client in self.world.clients:
             for identity in client.sandboxes[::2]:
                 sandboxes.delete(self.world.core, client.caller, identity)
+
+    def _delete_half_of_the_snapshots(self) -> None:
+        """The other half ends by its retention."""
+        for client in self.world.clients:
+            for identity in client.snapshots[::2]:
+                with suppress(NotFound):
+                    snapshots.delete(self.world.core, client.caller, identity)
 
     def _create_at_once(self) -> None:
         """In an empty world with room, one who does not want to wait need not."""

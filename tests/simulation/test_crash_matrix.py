@@ -29,9 +29,13 @@ from differently_core.contract import (
     AdapterContext,
     CommandResult,
     CreateRequest,
+    Exposure,
     Instance,
     InstanceState,
     Operation,
+    Owner,
+    SnapshotInfo,
+    SnapshotRequest,
     Target,
     Transition,
     Transitioned,
@@ -40,11 +44,13 @@ from differently_core.errors import DifferentlyError, InsufficientCapacity, Prov
 from differently_core.model.attempt import Attempt, AttemptState
 from differently_core.model.exec import ExecRequest
 from differently_core.model.pool import PoolState
+from differently_core.model.port import OpenPort, PortStatus
 from differently_core.model.queue import QueueRow
 from differently_core.model.quota import Counter, Limits, Scope
 from differently_core.model.resources import Size
 from differently_core.model.sandbox import ENDED, ON_THE_WAY, WAYS, MoveKind, Sandbox, Status
-from differently_core.operations import cleanup, moves, pools, reconcile, sandboxes, tenants, worker
+from differently_core.model.snapshot import Snapshot, SnapshotStatus, SnapshotTally, SnapshotUse
+from differently_core.operations import cleanup, moves, pools, reconcile, sandboxes, snapshots, tenants, worker
 from differently_core.operations.dispatch import dispatch
 from differently_core.operations.requests import UpdateSandbox
 from differently_core.runtime.ids import SandboxId
@@ -137,6 +143,21 @@ class FusedAdapter(FakeAdapter):
     def resume(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
         return self._around("resume", lambda: FakeAdapter.resume(self, target, transition, deadline))
 
+    def snapshot(self, target: Target, request: SnapshotRequest, deadline: float) -> SnapshotInfo:
+        return self._around("snapshot", lambda: FakeAdapter.snapshot(self, target, request, deadline))
+
+    def snapshot_get(self, owner: Owner, ref: str) -> SnapshotInfo:
+        return self._around("snapshot_get", lambda: FakeAdapter.snapshot_get(self, owner, ref))
+
+    def snapshot_delete(self, owner: Owner, ref: str) -> None:
+        self._around("snapshot_delete", lambda: FakeAdapter.snapshot_delete(self, owner, ref))
+
+    def port_expose(self, target: Target, port: int, seconds: int) -> Exposure:
+        return self._around("port_expose", lambda: FakeAdapter.port_expose(self, target, port, seconds))
+
+    def port_revoke(self, target: Target, port: int) -> None:
+        self._around("port_revoke", lambda: FakeAdapter.port_revoke(self, target, port))
+
     def exec(self, target: Target, request: ExecRequest, output_bytes_max: int) -> CommandResult:
         return self._around("exec", lambda: FakeAdapter.exec(self, target, request, output_bytes_max))
 
@@ -198,6 +219,19 @@ class Stage:
             for row in self.world.rows(Sandbox)
             if row.status in ON_THE_WAY | {Status.PROVISIONING, Status.TERMINATING}
         ]
+        found += [
+            f"{row.id} still awaits its snapshot"
+            for row in self.world.rows(Sandbox)
+            if row.awaits_snapshot and row.status is Status.QUEUED
+        ]
+        found += [
+            f"{row.id} is {row.status}"
+            for row in self.world.rows(Snapshot)
+            if row.status in (SnapshotStatus.CREATING, SnapshotStatus.DELETING) or row.fork is not None
+        ]
+        found += [
+            f"port {row.port} is {row.status}" for row in self.world.rows(OpenPort) if row.status is not PortStatus.OPEN
+        ]
         open_ones = (AttemptState.CALLING, AttemptState.DEBT)
         return found + [
             f"attempt {row.number} is {row.status}" for row in self.world.rows(Attempt) if row.status in open_ones
@@ -207,11 +241,16 @@ class Stage:
         """Then everything is deleted, and nothing is left."""
         for row in self.world.rows(Sandbox):
             sandboxes.delete(self.world.core, OPERATOR, row.id)
+        for kept in self.world.rows(Snapshot):
+            snapshots.delete(self.world.core, OPERATOR, kept.id)
         self.come_right()
         assert {row.status for row in self.world.rows(Sandbox)} <= ENDED
         assert self.world.rows(QueueRow) == []
         assert [counter.held.sandboxes for counter in self.world.rows(Counter)] == [0] * len(self.world.rows(Counter))
         assert [backend.instances() for backend in self.backends.values()] == [[], []]
+        assert [backend.snapshots() for backend in self.backends.values()] == [[], []]
+        assert [row for kind in (Snapshot, SnapshotUse, OpenPort) for row in self.world.rows(kind)] == []
+        assert {(tally.count, tally.bytes) for tally in self.world.rows(SnapshotTally)} <= {(0, 0)}
 
 
 Act = Callable[[], object]
@@ -445,6 +484,10 @@ SCENARIOS = (
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_an_operation_that_dies_anywhere_is_put_right(scenario: Scenario):
+    dies_everywhere(scenario)
+
+
+def dies_everywhere(scenario: Scenario) -> None:
     died = 0
     for at in range(1, PLACES_MAX):
         stage = Stage(idempotent=scenario.idempotent)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 
 from differently_adapters.providers.fake import (
+    Broken,
     Call,
     Duplicate,
     Fail,
@@ -108,6 +109,28 @@ def _moves(name: str) -> Mapping[str, Callable[[random.Random, FakeBackend], Fau
     }
 
 
+_SNAPSHOT: Mapping[str, Callable[[random.Random, FakeBackend], Fault]] = {
+    "snapshot_refused": lambda rng, backend: Refuse(),
+    "snapshot_failed": lambda rng, backend: Refuse(SandboxFailed("It cannot be captured.", settled=True)),
+    "snapshot_conflict": lambda rng, backend: Refuse(InvalidState("It is in transition.")),
+    "snapshot_answer_lost": lambda rng, backend: LoseAnswer(rng.choice((0.0, 1.0, inf))),
+    "snapshot_never_arrived": lambda rng, backend: LoseCall(rng.choice((0.0, inf))),
+    "snapshot_late": lambda rng, backend: Late(rng.choice((1.0, 20.0, 2000.0))),
+    "snapshot_slow": lambda rng, backend: Slow(rng.choice((5.0, 400.0, inf))),
+    "snapshot_reverts": lambda rng, backend: Revert(rng.choice((0.0, 100.0))),
+    "snapshot_broken": lambda rng, backend: Broken(),
+    "snapshot_vanished": lambda rng, backend: Vanish(),
+}
+
+
+def _plain(name: str) -> Mapping[str, Callable[[random.Random, FakeBackend], Fault]]:
+    return {
+        f"{name}_refused": lambda rng, backend: Refuse(),
+        f"{name}_answer_lost": lambda rng, backend: LoseAnswer(rng.choice((0.0, inf))),
+        f"{name}_never_arrived": lambda rng, backend: LoseCall(rng.choice((0.0, inf))),
+    }
+
+
 _LOOK: Mapping[str, Callable[[random.Random, FakeBackend], Fault]] = {
     "probe_refused": lambda rng, backend: Refuse(),
     "probe_unanswered": lambda rng, backend: LoseAnswer(rng.choice((0.0, inf))),
@@ -122,6 +145,11 @@ CALLS: Mapping[Operation, Mapping[str, Callable[[random.Random, FakeBackend], Fa
     Operation.START: _moves("start"),
     Operation.PAUSE: _moves("pause"),
     Operation.RESUME: _moves("resume"),
+    Operation.SNAPSHOT: _SNAPSHOT,
+    Operation.SNAPSHOT_GET: _plain("snapshot_get"),
+    Operation.SNAPSHOT_DELETE: _plain("snapshot_delete"),
+    Operation.PORT_EXPOSE: _plain("port_expose"),
+    Operation.PORT_REVOKE: _plain("port_revoke"),
     Operation.HEALTH: _LOOK,
     Operation.CAPABILITIES: _LOOK,
     Operation.CAPACITY: _LOOK,
@@ -136,6 +164,7 @@ MOMENTS = (
     "pool_down",
     "pool_unbuildable",
     "instance_vanished",
+    "snapshot_lost",
     "instance_stopped",
     "instance_paused",
     "instance_error",
