@@ -17,6 +17,7 @@ from .routes.keys import CreateKey, NewKeyView, RotatedKeyView, RotateKey
 from .routes.policies import PutPolicy
 from .routes.pools import CreatePool, ReconcileRequest, UpdatePool, UsePool
 from .routes.ports import ExposedPort, ExposePort
+from .routes.project_secrets import ProjectSecretView, PutProjectSecret
 from .routes.secrets import PutSecret, SecretView
 from .routes.templates import PutProfile, PutTemplate
 from .routes.tenancy import CreateOrg, CreateProject, Quota, RepairQuota, RepairView, Suspend
@@ -94,6 +95,10 @@ EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
             "id": KEY, "name": "agents in staging", "scope": "tenant", "org": ORG, "project": PROJECT, "createdAt": AT,
             "createdBy": KEY, "expiresAt": LATER, "rotatedTo": NEXT_KEY,
         },
+    },
+    PutProjectSecret: {"value": "…at least eight bytes"},
+    ProjectSecretView: {
+        "name": "pypi-token", "version": 1, "createdAt": AT, "updatedAt": AT, "updatedBy": KEY,
     },
     PutSecret: {"fields": {"api_key": "…"}},
     SecretView: {

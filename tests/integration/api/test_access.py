@@ -10,6 +10,7 @@ import pytest
 from differently_api.examples import EXAMPLES
 from differently_api.route import Access, AnyRoute, Group, NoBody
 from differently_api.routes import ROUTES
+from differently_api.routes.project_secrets import PutProjectSecret
 from differently_api.routes.secrets import PutSecret
 from differently_core.model.policy import PolicyRules
 from differently_core.model.tenancy import KeyScope
@@ -44,7 +45,8 @@ class Scene:
             "name": "spare", "kind": "fake", "scope": self.owner.project, "port": "3000", "snapshot": self.snapshot,
         }  # fmt: skip
         path = route.path.format(**values) + QUERIES.get(route.path, "")
-        if route.path in ("/v1/sandboxes", "/v1/snapshots") and caller == OPERATOR and route.method == "GET":
+        lists = route.path in ("/v1/sandboxes", "/v1/snapshots") and route.method == "GET"
+        if caller == OPERATOR and (lists or route.path.startswith("/v1/secrets")):
             path += f"?projectId={self.owner.project}"
         return self.world.call(route.method, path, self._body(route, caller), token=self.tokens[caller])
 
@@ -96,6 +98,8 @@ def scene() -> Scene:
         STRANGER: world.tenant("stranger").token, OPERATOR: world.operator, REVOKED: revoked.token,
         EXPIRED: short.token, UNKNOWN: "dk_01JBM2YPQ8A2C4E6G1J3K5M7NP_" + "x" * 43, NOBODY: None,
     }  # fmt: skip
+    for token in (tokens[OWNER], tokens[SIBLING], tokens[STRANGER]):
+        world.call("PUT", "/v1/secrets/spare", EXAMPLES[PutProjectSecret], token=token)
     return Scene(world, owner, sandbox, snapshot, tokens)
 
 

@@ -13,6 +13,7 @@ from .placement import ROUTES as PLACEMENT
 from .policies import ROUTES as POLICIES
 from .pools import ROUTES as POOLS
 from .ports import ROUTES as PORTS
+from .project_secrets import ROUTES as PROJECT_SECRETS
 from .sandboxes import ROUTES as SANDBOXES
 from .secrets import ROUTES as SECRETS
 from .service import ROUTES as SERVICE
@@ -34,6 +35,7 @@ ROUTES: tuple[AnyRoute, ...] = (
     *POOLS,
     *KINDS,
     *SECRETS,
+    *PROJECT_SECRETS,
     *POLICIES,
     *PLACEMENT,
     *TEMPLATES,

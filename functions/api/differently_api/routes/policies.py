@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
@@ -41,6 +41,7 @@ class ClassPolicy(Wire):
     allowed_pools: PoolNames | None = None
     denied_pools: PoolNames = []
     egress: EgressCeiling | None = None
+    secrets_in_env: Literal[False] | None = None
 
 
 class PolicyBody(Wire):
@@ -58,6 +59,8 @@ class PolicyBody(Wire):
         dict[Annotated[str, Field(pattern=POOL_NAME_PATTERN)], EgressCeiling], Field(max_length=NAMES_MAX)
     ] = {}
     """The same, for the sandboxes in one pool."""
+    secrets_in_env: bool = False
+    """Sandboxes may be given secrets of their project as environment variables, if every wider policy says so too."""
     classifications: Annotated[dict[Name, ClassPolicy], Field(max_length=CLASSIFICATIONS_MAX)] = {}
     """By the `classification` that a sandbox is created with. `default` is for those not listed here."""
 

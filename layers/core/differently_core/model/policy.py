@@ -38,6 +38,7 @@ class ClassRules(BaseModel):
     allowed_pools: tuple[str, ...] | None = None
     denied_pools: tuple[str, ...] = ()
     egress: EgressLimit | None = None
+    secrets_in_env: bool | None = None
 
 
 class PolicyRules(BaseModel):
@@ -45,6 +46,7 @@ class PolicyRules(BaseModel):
 
     An external pool must be allowed and named. `allowed_pools` None means any. `egress` is the most that a sandbox may
     reach, `pool_egress` in one pool.
+    With `secrets_in_env` a sandbox may be given secrets of its project as environment variables.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -55,6 +57,7 @@ class PolicyRules(BaseModel):
     denied_pools: tuple[str, ...] = ()
     egress: EgressLimit | None = None
     pool_egress: dict[str, EgressLimit] = {}
+    secrets_in_env: bool = False
     classifications: dict[str, ClassRules] = {}
 
     def for_classification(self, name: str) -> PolicyRules:
@@ -69,6 +72,7 @@ class PolicyRules(BaseModel):
             denied_pools=(*self.denied_pools, *entry.denied_pools),
             egress=_narrower(self.egress, entry.egress),
             pool_egress=self.pool_egress,
+            secrets_in_env=self.secrets_in_env and entry.secrets_in_env is not False,
         )
 
     def named_pools(self) -> set[str]:

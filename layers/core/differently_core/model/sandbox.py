@@ -166,6 +166,16 @@ class PoolRejection(Frozen):
     reason: str
 
 
+class GivenSecret(BaseModel):
+    """`version` is the one that was in force at the create."""
+
+    model_config = ConfigDict(frozen=True)
+
+    env: str
+    secret: str
+    version: int
+
+
 class Sandbox(Record):
     """The record of one sandbox.
 
@@ -207,6 +217,8 @@ class Sandbox(Record):
     egress_rules: EgressLimit | None = None
     """What it gets: decided at its last admission, within the policies of that moment. None: no limit."""
     has_env: bool = False
+    secrets: tuple[GivenSecret, ...] = ()
+    """What it was given, without a value."""
     priority: int = 0
     classification: str = DEFAULT_CLASSIFICATION
     ttl_seconds: int

@@ -1,10 +1,13 @@
-"""Provider credentials as they are kept: what may be told of one, and its sealed fields in a row of their own."""
+"""Secrets as they are kept: credentials of providers, secrets of projects, and those that a sandbox was given."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import ClassVar
 
+from pydantic import BaseModel, ConfigDict
+
+from ..runtime.ids import OrgId, ProjectId, SandboxId
 from .record import Key, Record, Table
 
 SECRET_NAME_PATTERN = r"^[a-z][a-z0-9-]{0,62}$"
@@ -59,3 +62,57 @@ class SealedFields(Record):
 
     def key(self) -> Key:
         return self.key_of(self.name, self.revision)
+
+
+class ProjectSecret(Record):
+    """A secret that the sandboxes of a project may be given. `sealed` opens under its project, name and revision."""
+
+    kind: ClassVar[str] = "project_secret"
+    table: ClassVar[Table] = Table.CONFIG
+    native: ClassVar[tuple[str, ...]] = ("version",)
+
+    project: ProjectId
+    org: OrgId
+    name: str
+    revision: str
+    version: int = 1
+    sealed: str
+    created_at: datetime
+    updated_at: datetime
+    updated_by: str
+
+    @staticmethod
+    def key_of(project: ProjectId, name: str) -> Key:
+        return Key(Table.CONFIG, f"PROJECT#{project}", f"SECRET#{name}")
+
+    def key(self) -> Key:
+        return self.key_of(self.project, self.name)
+
+
+class BoundSecret(BaseModel):
+    """As it was when the sandbox was created: a replacement of the secret does not reach it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    env: str
+    secret: str
+    revision: str
+    sealed: str
+
+
+class SandboxSecrets(Record):
+    """What a sandbox was given, still sealed. It goes when the sandbox ends."""
+
+    kind: ClassVar[str] = "sandbox_secrets"
+    table: ClassVar[Table] = Table.STATE
+
+    id: SandboxId
+    project: ProjectId
+    bound: tuple[BoundSecret, ...]
+
+    @staticmethod
+    def key_of(sandbox: SandboxId) -> Key:
+        return Key(Table.STATE, f"SBX#{sandbox}", "SECRETS")
+
+    def key(self) -> Key:
+        return self.key_of(self.id)

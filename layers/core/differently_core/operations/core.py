@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -13,10 +15,13 @@ from ..model.event import Event
 from ..model.pool import Pool
 from ..model.tenancy import KeyScope
 from ..runtime.clock import Clock
-from ..runtime.ids import IdSource, OrgId, ProjectId
+from ..runtime.ids import IdSource, OrgId, ProjectId, SandboxId
 from ..store.ports import Action, Committed, Outcome, Refused, Store, StoreThrottled
 from ..store.sealing import NoSealer, Sealer
 from .catalog import Catalog
+
+OPENED_MAX = 500
+"""Sandboxes whose opened secrets a process keeps."""
 
 
 class Nudges(Protocol):
@@ -95,6 +100,24 @@ class Tuning:
     conflict_tries_max: int = 8
 
 
+class Opened:
+    """Secrets of sandboxes that this process has opened, by sandbox: they never change while it lives."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[SandboxId, Mapping[str, str]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, sandbox: SandboxId) -> Mapping[str, str] | None:
+        with self._lock:
+            return self._kept.get(sandbox)
+
+    def put(self, sandbox: SandboxId, values: Mapping[str, str]) -> None:
+        with self._lock:
+            self._kept[sandbox] = values
+            while len(self._kept) > OPENED_MAX:
+                self._kept.popitem(last=False)
+
+
 @dataclass(frozen=True)
 class Core:
     """Everything an operation may touch. Built once for each process by its wiring."""
@@ -108,6 +131,7 @@ class Core:
     worker_name: str = "worker"
     tuning: Tuning = field(default_factory=Tuning)
     sealer: Sealer = field(default_factory=NoSealer)
+    opened: Opened = field(default_factory=Opened)
 
     def owner(self, sandbox: str) -> Owner:
         return Owner(self.catalog.installation().id, sandbox)

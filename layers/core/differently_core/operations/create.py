@@ -31,6 +31,7 @@ from ..model.quota import Counter, Limits, Scope
 from ..model.record import Record
 from ..model.resources import Resources, Size
 from ..model.sandbox import PoolRejection, Reason, Reservation, Sandbox, SandboxEnv, Status
+from ..model.secret import BoundSecret, SandboxSecrets
 from ..model.snapshot import Snapshot
 from ..policy import egress
 from ..policy.placement import HIDDEN_REASONS, Decision, place
@@ -38,6 +39,7 @@ from ..runtime.ids import KeyId, ProjectId, SandboxId
 from ..store.ports import Absent, Action, Committed, Put, Refused
 from .accounts import name_of, take
 from .core import Caller, Core
+from .giving import bind
 from .marks import clear_if_nobody_waits
 from .requests import CreateSandbox, SandboxView
 from .restoring import check_fits, check_held, hold, source_of
@@ -65,6 +67,7 @@ class Draft:
     sandbox: Sandbox
     env: dict[str, str] = field(repr=False)
     digest: str = ""
+    bound: tuple[BoundSecret, ...] = field(default=(), repr=False)
 
 
 def create(core: Core, caller: Caller, request: CreateSandbox, key: str | None = None) -> Created:
@@ -267,6 +270,9 @@ def own_rows(core: Core, caller: Caller, draft: Draft, sandbox: Sandbox, body: s
         actions.append(Put(row, (Absent(),), "idempotency"))
     if draft.env:
         actions.append(Put(SandboxEnv(id=sandbox.id, env=draft.env), (Absent(),), "env"))
+    if draft.bound:
+        kept = SandboxSecrets(id=sandbox.id, project=sandbox.project, bound=draft.bound)
+        actions.append(Put(kept, (Absent(),), "secrets"))
     if sandbox.from_snapshot is not None and not sandbox.awaits_snapshot:
         actions += hold(sandbox.from_snapshot, sandbox.id)
     return actions
@@ -323,7 +329,10 @@ def draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None, s
         queue_timeout_seconds=request.queue_timeout_seconds, idempotent=key is not None,
         created_at=core.clock.now(), created_by=KeyId(caller.actor),
     )  # fmt: skip
-    return Draft(sandbox, dict(request.env), digest)
+    if not request.secrets:
+        return Draft(sandbox, dict(request.env), digest)
+    given, bound = bind(core, sandbox, request.secrets)
+    return Draft(sandbox.with_(secrets=given), dict(request.env), digest, bound)
 
 
 def _project(core: Core, caller: Caller, request: CreateSandbox) -> ProjectId:

@@ -11,6 +11,7 @@ from datetime import timedelta
 from ..model.attempt import Attempt, AttemptState
 from ..model.queue import QueueRow
 from ..model.sandbox import ENDED, LIVE, Reason, Sandbox, SandboxEnv, Status
+from ..model.secret import SandboxSecrets
 from ..store.ports import Absent, Action, Delete, Equals, Outcome, Put
 from .accounts import give_back
 from .core import Caller, Core
@@ -102,6 +103,8 @@ def end(
         actions.append(free_key(sandbox.id))
     if sandbox.has_env:
         actions.append(Delete(SandboxEnv, SandboxEnv.key_of(sandbox.id), "env"))
+    if sandbox.secrets:
+        actions.append(Delete(SandboxSecrets, SandboxSecrets.key_of(sandbox.id), "secrets"))
     actions += let_go(sandbox)
     if sandbox.reservation is None:
         actions.append(Delete(QueueRow, QueueRow.key_of(sandbox.org, sandbox.priority, sandbox.id), "queue"))

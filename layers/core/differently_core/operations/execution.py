@@ -38,6 +38,8 @@ from ..model.sandbox import Sandbox
 from ..runtime.waiting import Beat, beating
 from .backends import adapter_of, calling
 from .core import Caller, Core
+from .giving import mask_of
+from .masked import masked_events, masked_output, masked_result, telling_nothing
 from .sandboxes import running, touch
 
 KEEP_ALIVE_SECONDS = 15.0
@@ -99,7 +101,10 @@ def run(core: Core, caller: Caller, sandbox: str, request: ExecRequest) -> Comma
     """Run and wait, up to `EXEC_SECONDS_MAX_BUFFERED`."""
     _check_seconds(request, EXEC_SECONDS_MAX_BUFFERED, "a buffered command; stream it or start a job for longer")
     place = reach(core, caller, sandbox, Operation.EXEC)
-    return _calling(core, place, lambda: place.adapter.exec(place.target, request, OUTPUT_BYTES_MAX))
+    mask = mask_of(core, place.sandbox)
+    with telling_nothing(mask):
+        result = _calling(core, place, lambda: place.adapter.exec(place.target, request, OUTPUT_BYTES_MAX))
+    return masked_result(mask, result)
 
 
 def stream(core: Core, caller: Caller, sandbox: str, request: ExecRequest) -> Iterator[ExecEvent]:
@@ -109,9 +114,10 @@ def stream(core: Core, caller: Caller, sandbox: str, request: ExecRequest) -> It
     """
     _check_seconds(request, EXEC_SECONDS_MAX_STREAMED, "a streamed command; start a job for longer")
     place = reach(core, caller, sandbox, Operation.EXEC)
-    if not supports(place.adapter, Operation.EXEC_STREAM):
-        return _buffered(core, place, request)
-    return _whole(core, place, request)
+    mask = mask_of(core, place.sandbox)
+    streams = supports(place.adapter, Operation.EXEC_STREAM)
+    events = _whole(core, place, request) if streams else _buffered(core, place, request)
+    return events if mask is None else masked_events(mask, events)
 
 
 def _check_seconds(request: ExecRequest, limit: int, what: str) -> None:
@@ -176,7 +182,12 @@ def job_status(core: Core, caller: Caller, sandbox: str, job: str) -> Job:
 
 def job_output(core: Core, caller: Caller, sandbox: str, job: str, which: Stream, offset: int, limit: int) -> JobOutput:
     place = reach(core, caller, sandbox, Operation.JOB_OUTPUT)
-    return _calling(core, place, lambda: place.adapter.job_output(place.target, job, which, offset, limit))
+
+    def read(start: int, size: int) -> JobOutput:
+        return _calling(core, place, lambda: place.adapter.job_output(place.target, job, which, start, size))
+
+    mask = mask_of(core, place.sandbox)
+    return read(offset, limit) if mask is None else masked_output(mask, read, offset, limit)
 
 
 def stop_job(core: Core, caller: Caller, sandbox: str, job: str) -> Job:

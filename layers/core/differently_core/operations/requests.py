@@ -8,7 +8,7 @@ import re
 from datetime import datetime
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from ..contract import LABEL_PREFIX
 from ..model.egress import NAME_CHARACTERS_MAX, EgressLimit, read_peer
@@ -19,10 +19,12 @@ from ..model.queue import PRIORITY_MAX, PRIORITY_MIN
 from ..model.record import Wire
 from ..model.resources import Resources
 from ..model.sandbox import ON_THE_WAY, Conditions, MoveKind, Sandbox, Status
+from ..model.secret import SECRET_NAME_PATTERN
 
 LABELS_MAX = 32
 EGRESS_PEERS_MAX = 64
 ENV_MAX = 128
+SECRETS_MAX = 16
 ENV_BYTES_MAX = 65_536
 TTL_SECONDS_CEILING = 10 * 365 * 24 * 3600
 
@@ -112,6 +114,19 @@ class Egress(Wire):
         return cls(allow=None if limit.allow is None else list(limit.allow), deny=list(limit.deny))
 
 
+class GiveSecret(Wire):
+    """The value that a secret of the project has now becomes this environment variable."""
+
+    env: EnvName
+    secret: Annotated[str, StringConstraints(pattern=SECRET_NAME_PATTERN)]
+
+
+def _one_each(given: list[GiveSecret]) -> list[GiveSecret]:
+    if len({entry.env for entry in given}) < len(given):
+        raise ValueError("name every environment variable once")
+    return given
+
+
 class CreateSandbox(Wire):
     """Body of a create. Everything has a default, so `{}` works."""
 
@@ -125,6 +140,9 @@ class CreateSandbox(Wire):
     """Made from this snapshot, on the pool that keeps it; what is left out is as it was when that was taken."""
     resources: Resources = Resources()
     env: Annotated[dict[EnvName, EnvValue], Field(max_length=ENV_MAX), AfterValidator(env_size)] = {}
+    secrets: Annotated[list[GiveSecret], Field(max_length=SECRETS_MAX), AfterValidator(_one_each)] = []
+    """Secrets of the project, if policies allow them in an environment. Their values are masked in what commands write.
+    """
     labels: Labels = {}
     capabilities: Annotated[list[Capability], Field(max_length=32)] = []
     placement: Placement = Placement()
@@ -137,6 +155,12 @@ class CreateSandbox(Wire):
     """A pool that cannot hold it to this is not chosen."""
     classification: Name = DEFAULT_CLASSIFICATION
     """Of the work in it: policies may restrict some classifications to some pools."""
+
+    @model_validator(mode="after")
+    def _secrets_and_env_differ(self) -> Self:
+        if any(entry.env in self.env for entry in self.secrets):
+            raise ValueError("an environment variable cannot be in env and in secrets")
+        return self
 
     def digest(self) -> str:
         """Same request, same digest, however its JSON was written: order and spelled-out defaults do not count."""
@@ -187,6 +211,13 @@ class PoolReason(Wire):
     reason: str
 
 
+class GivenSecretView(Wire):
+    env: str
+    secret: str
+    version: int
+    """Of the secret, as it was at the create; a replacement does not reach this sandbox."""
+
+
 class MoveView(Wire):
     kind: MoveKind
     asked_at: datetime
@@ -219,6 +250,8 @@ class SandboxView(Wire):
     """What it was made from."""
     forked_from: str | None = None
     resources: ResourcesView
+    secrets: list[GivenSecretView] = []
+    """What it was given; never a value."""
     labels: dict[str, str] = {}
     capabilities: list[str] = []
     priority: int = 0
@@ -256,6 +289,7 @@ class SandboxView(Wire):
             snapshot_id=sandbox.from_snapshot,
             forked_from=sandbox.forked_from,
             resources=ResourcesView(cpu=size.cpu_millis / 1000, memory_mib=size.memory_mib, disk_gib=size.disk_gib),
+            secrets=[GivenSecretView(**given.model_dump()) for given in sandbox.secrets],
             labels=dict(sandbox.labels),
             capabilities=list(sandbox.capabilities),
             priority=sandbox.priority,

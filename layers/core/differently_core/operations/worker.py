@@ -51,6 +51,7 @@ from .backends import (
 )  # fmt: skip
 from .core import Core, system
 from .ending import end, event_of, requeue, write, write_attempt
+from .giving import given
 from .marks import clear_if_nobody_waits
 from .restoring import doubt, let_go, ref_of
 from .sandboxes import free_key
@@ -164,6 +165,11 @@ def _attempt(core: Core, sandbox: Sandbox) -> None:
     except BackendError as error:
         _fail_attempt(core, sandbox, None, error)
         return
+    try:
+        given(core, sandbox)  # opened before anything is written: what cannot be opened now is tried again later
+    except InvalidRequest as error:
+        _fail_attempt(core, sandbox, None, error)
+        return
     now = core.clock.now()
     call_until = now + timedelta(seconds=info.create_seconds)
     attempt = Attempt(
@@ -190,13 +196,14 @@ def _call_create(core: Core, sandbox: Sandbox, attempt: Attempt, adapter: Adapte
     start = _start(core, sandbox, attempt.pool)
     try:
         source = ref_of(core, sandbox.from_snapshot) if sandbox.from_snapshot is not None else None
-    except NotFound as error:
+        secrets = given(core, sandbox)
+    except (NotFound, InvalidRequest) as error:
         _fail_attempt(core, sandbox, attempt, error)
         return
     request = CreateRequest(
         owner=core.owner(sandbox.id), org=sandbox.org, project=sandbox.project, template=start.template,
         image=start.image, size=sandbox.size, ttl_seconds=sandbox.ttl_seconds, labels=sandbox.labels,
-        env=env.env if env else {}, from_snapshot=source,
+        env={**(env.env if env else {}), **secrets}, from_snapshot=source,
         egress=egress.rules_of(sandbox.egress_rules) if sandbox.egress_rules is not None else None,
     )  # fmt: skip
     if request.egress is not None and not supports(adapter, Operation.EGRESS_SET):

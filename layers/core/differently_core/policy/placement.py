@@ -66,6 +66,10 @@ class Rules:
 
     scopes: Sequence[PolicyRules]
 
+    @property
+    def secrets_in_env(self) -> bool:
+        return all(scope.secrets_in_env for scope in self.scopes)
+
 
 @dataclass(frozen=True)
 class Decision:
