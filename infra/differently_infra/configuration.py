@@ -68,6 +68,23 @@ class Network(Section):
     """Ways out to the internet; with none only what is inside the VPC, DynamoDB and AWS's own endpoints is reached."""
 
 
+class Adapters(Section):
+    """Which kinds of backends are used, and what their pools may read."""
+
+    minimum_level: Literal["live", "real server", "vendor SDK", "fake"] = "fake"
+    """Kinds that were tested against less are refused; a pool of such a kind stays listed and takes nothing."""
+    credential_arns: tuple[
+        Annotated[
+            str,
+            Field(
+                pattern=r"^arn:aws[a-z-]*:(secretsmanager|ssm):[a-z0-9-]+:[0-9]{12}:(secret:|parameter/)[\w/+=.@-]+$"
+            ),
+        ],
+        ...,
+    ] = ()
+    """Secrets of Secrets Manager and parameters of SSM that pools may name as their credential; no others are read."""
+
+
 class Functions(Section):
     """The Lambda functions."""
 
@@ -125,6 +142,7 @@ class Configuration(Section):
     data: Data = Data()
     api: Api = Api()
     network: Network = Network()
+    adapters: Adapters = Adapters()
     functions: Functions = Functions()
     logs: Logs = Logs()
     alarms: Alarms = Alarms()

@@ -77,6 +77,7 @@ class Deployment:
             machine=arn("states", f"stateMachine:{names.machine}"),
             pepper=self.secrets.pepper.secret_arn,
             secrets_key=self.data.secrets_key.key_arn,
+            credentials=configuration.adapters.credential_arns,
         )
         return Surroundings(
             configuration=configuration,

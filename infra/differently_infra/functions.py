@@ -26,6 +26,7 @@ class Grant(StrEnum):
     PEPPER = "read the peppers"
     SEAL = "seal a credential"
     UNSEAL = "open a credential"
+    VAULT = "read credentials that are kept elsewhere"
 
 
 G = Grant
@@ -54,16 +55,16 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
     ),
     "admin": Function(
         "api", "differently_api.boot.admin.handler", 29,
-        (G.CONFIG, G.DECIDE, G.STATE, G.LOG, *_NUDGES, G.PEPPER, G.SEAL, G.UNSEAL), "what operators decide",
+        (G.CONFIG, G.DECIDE, G.STATE, G.LOG, *_NUDGES, G.PEPPER, G.SEAL, G.UNSEAL, G.VAULT), "what operators decide",
         reaches_backends=True,
     ),
     "data": Function(
-        "api", "differently_api.boot.data.handler", 900, (G.CONFIG, G.STATE, G.LOG, *_NUDGES, G.UNSEAL),
+        "api", "differently_api.boot.data.handler", 900, (G.CONFIG, G.STATE, G.LOG, *_NUDGES, G.UNSEAL, G.VAULT),
         "commands, files and waits", reaches_backends=True,
     ),
     "worker": Function(
         "scheduler", "differently_scheduler.boot.worker.handler", 900,
-        (G.CONFIG, G.STATE, G.LOG, *_NUDGES, G.WAIT, G.UNSEAL), "steps of sandboxes and cleanups",
+        (G.CONFIG, G.STATE, G.LOG, *_NUDGES, G.WAIT, G.UNSEAL, G.VAULT), "steps of sandboxes and cleanups",
         reaches_backends=True,
     ),
     "dispatch": Function(
@@ -72,11 +73,12 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
     ),
     "reconcile": Function(
         "reconciler", "differently_reconciler.boot.reconcile.handler", 300,
-        (G.CONFIG, G.STATE, G.LOG, *_NUDGES, G.UNSEAL), "compares one pool with its backend", reaches_backends=True,
+        (G.CONFIG, G.STATE, G.LOG, *_NUDGES, G.UNSEAL, G.VAULT), "compares one pool with its backend",
+        reaches_backends=True,
     ),
     "tick": Function(
         "scheduler", "differently_scheduler.boot.tick.handler", 300,
-        (G.CONFIG, G.STATE, G.LOG, *_NUDGES, G.RECONCILE, G.UNSEAL), "sweeps what is due and probes pools",
+        (G.CONFIG, G.STATE, G.LOG, *_NUDGES, G.RECONCILE, G.UNSEAL, G.VAULT), "sweeps what is due and probes pools",
         reaches_backends=True,
     ),
 }  # fmt: skip

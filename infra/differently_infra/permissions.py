@@ -33,6 +33,7 @@ ACTIONS: Final[Mapping[Grant, Sequence[str]]] = {
     Grant.PEPPER: ("secretsmanager:GetSecretValue",),
     Grant.SEAL: ("kms:Encrypt",),
     Grant.UNSEAL: ("kms:Decrypt",),
+    Grant.VAULT: ("secretsmanager:GetSecretValue", "ssm:GetParameter"),
 }  # fmt: skip
 LOGGING: Final = ("logs:CreateLogStream", "logs:PutLogEvents")
 FAILING: Final = ("sqs:SendMessage",)
@@ -56,6 +57,8 @@ class Resources:
     machine: str
     pepper: str
     secrets_key: str
+    credentials: tuple[str, ...] = ()
+    """What pools may name as their credential."""
 
     def of(self, grant: Grant) -> Sequence[str]:
         indexes = [f"{self.state}/index/{name}" for name in ("due", "list", "pool")]
@@ -73,6 +76,7 @@ class Resources:
             Grant.PEPPER: [self.pepper],
             Grant.SEAL: [self.secrets_key],
             Grant.UNSEAL: [self.secrets_key],
+            Grant.VAULT: list(self.credentials),
         }[grant]
 
 
@@ -89,6 +93,8 @@ CONDITIONS: Final[Mapping[Grant, Mapping[str, Any]]] = {
 
 def statements(function: Function, resources: Resources) -> Iterator[iam.PolicyStatement]:
     for grant in function.grants:
+        if not resources.of(grant):
+            continue
         yield iam.PolicyStatement(
             sid=grant.name.capitalize(),
             actions=list(ACTIONS[grant]),

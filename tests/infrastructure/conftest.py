@@ -79,6 +79,9 @@ class Deployed:
         }
 
 
+CREDENTIAL = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:pools/eu-AbCdEf"
+
+
 @pytest.fixture(scope="session")
 def deployed(packages: Path) -> Deployed:
     """The default configuration."""
@@ -88,4 +91,9 @@ def deployed(packages: Path) -> Deployed:
 @pytest.fixture(scope="session")
 def private(packages: Path) -> Deployed:
     """In a VPC without a way out, with everything that costs money switched on."""
-    return Deployed(packages, network={"vpc": True, "natGateways": 0}, waf={"enabled": True})
+    return Deployed(
+        packages,
+        network={"vpc": True, "natGateways": 0},
+        waf={"enabled": True},
+        adapters={"minimumLevel": "vendor SDK", "credentialArns": [CREDENTIAL]},
+    )

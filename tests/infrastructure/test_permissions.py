@@ -9,7 +9,7 @@ import pytest
 
 from differently_infra.functions import FUNCTIONS
 from differently_infra.permissions import IN_VPC, all_actions
-from tests.infrastructure.conftest import Deployed
+from tests.infrastructure.conftest import CREDENTIAL, Deployed
 
 
 def listed(value: Any) -> list[Any]:
@@ -86,6 +86,20 @@ def test_the_authorizer_reads_keys_and_peppers_and_nothing_else(deployed: Deploy
 )
 def test_what_is_sensitive_is_given_to_few(deployed: Deployed, action: str, functions: set[str]) -> None:
     assert {name for name in FUNCTIONS if action in actions(deployed, name)} == functions
+
+
+def test_only_named_credentials_are_read_and_only_where_backends_are_reached(
+    deployed: Deployed, private: Deployed
+) -> None:
+    """A pool may name an ARN; whether it is read is the deployment's to say."""
+    for function in FUNCTIONS:
+        assert not [entry for entry in named(deployed, function) if entry.get("Sid") == "Vault"]
+        allowed = [entry for entry in named(private, function) if entry.get("Sid") == "Vault"]
+        assert [entry["Resource"] for entry in allowed] == (
+            [CREDENTIAL] if FUNCTIONS[function].reaches_backends else []
+        )
+        level = private.functions()[function]["Environment"]["Variables"]["ADAPTERS_MINIMUM_LEVEL"]
+        assert level == "vendor SDK"
 
 
 def test_only_admin_changes_what_operators_decide(deployed: Deployed) -> None:

@@ -118,6 +118,7 @@ def environment(function: Function, around: Surroundings) -> dict[str, str]:
         "DIFFERENTLY_VERSION": around.version,
         "LOG_LEVEL": chosen.logs.level,
         "METRICS": str(chosen.logs.metrics).lower(),
+        "ADAPTERS_MINIMUM_LEVEL": chosen.adapters.minimum_level,
     }
     for grant in function.grants:
         made.update(told.get(grant, {}))

@@ -23,6 +23,7 @@ from differently_core.contract import (
     Credentials,
     Operation,
     StoredSecret,
+    Verification,
     parse_reference,
     supports,
 )
@@ -31,7 +32,7 @@ from differently_core.model.pool import Pool, Trust
 from differently_core.runtime.clock import Clock
 from differently_core.runtime.telemetry import described
 
-from .registry import KINDS, TrustList, build, fingerprint, load
+from .registry import KINDS, TrustList, build, check_level, fingerprint, load
 
 log = logging.getLogger(__name__)
 REREAD_SECONDS: Final = 60.0
@@ -74,7 +75,10 @@ class _Slot:
 
 
 class PoolAdapters:
-    """What operations see as `Backends`. `dev` permits the kinds that give no isolation."""
+    """What operations see as `Backends`.
+
+    `dev` permits the kinds that give no isolation; kinds that were verified by less than `minimum` are refused.
+    """
 
     def __init__(
         self,
@@ -82,11 +86,13 @@ class PoolAdapters:
         installation: Callable[[], str],
         *,
         credentials: Credentials | None = None,
+        minimum: Verification = Verification.FAKE,
         dev: bool = False,
     ) -> None:
         self._clock = clock
         self._installation = installation
         self._credentials = credentials or _NoCredentials()
+        self._minimum = minimum
         self._dev = dev
         self._slots: dict[str, _Slot] = {}
         self._lock = threading.Lock()
@@ -182,6 +188,7 @@ class PoolAdapters:
         return (*(entry for entry in before.retired if entry[0] > now), *fresh)
 
     def _build(self, pool: Pool, credential: Mapping[str, str] | None, retired: tuple[str, ...]) -> Adapter:
+        check_level(pool.adapter, self._minimum)
         try:
             return build(
                 pool.adapter, pool.config, pool=pool.name, installation=self._installation(), clock=self._clock,

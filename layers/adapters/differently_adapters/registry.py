@@ -22,6 +22,7 @@ from differently_core.contract import (
     ContractError,
     Need,
     Registration,
+    Verification,
     validate,
     validate_registration,
 )
@@ -30,6 +31,8 @@ from differently_core.model.pool import Trust
 from differently_core.runtime.clock import Clock
 
 FINGERPRINT_CHARACTERS = 16
+LEVELS = (Verification.LIVE, Verification.REAL_SERVER, Verification.VENDOR_SDK, Verification.FAKE)
+"""From the most real down."""
 
 
 class TrustList(StrEnum):
@@ -97,6 +100,17 @@ def _check_registration(kind: str, trust: TrustList, loaded: Kind) -> None:
         raise ContractError(f"{kind}: trust: the kind is always external and its registration does not say so")
     if trust is TrustList.OPERATOR_DECLARES and registration.trust is not None:
         raise ContractError(f"{kind}: trust: the operator declares it and the registration fixes it")
+
+
+def check_level(kind: str, minimum: Verification) -> None:
+    """Raises `InvalidRequest` for a kind that was tested against less than this installation wants."""
+    level = load(kind).registration.verification
+    if LEVELS.index(level) > LEVELS.index(minimum):
+        raise InvalidRequest(
+            f"Adapter kind {kind} was tested against a {level} at most, and this installation takes kinds from "
+            f"{minimum} on. An operator can set adapters.minimumLevel to {level}.",
+            field="adapter", adapter=kind, level=level.value, minimum=minimum.value,
+        )  # fmt: skip
 
 
 def parse_config(kind: str, config: Mapping[str, JsonValue]) -> BaseModel:

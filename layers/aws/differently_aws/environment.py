@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from differently_core.contract import Verification
 from differently_core.model.record import Table
 from differently_core.runtime.origins import read_origins
 
@@ -37,6 +38,8 @@ class Environment(BaseModel):
     pepper_secret: Annotated[Name | None, Field(alias="PEPPER_SECRET")] = None
     secrets_key: Annotated[Name | None, Field(alias="SECRETS_KEY")] = None
     """The ARN of the key that seals secrets. A function that is told of none keeps and opens none."""
+    minimum_level: Annotated[Verification, Field(alias="ADAPTERS_MINIMUM_LEVEL")] = Verification.FAKE
+    """Kinds of pools that were tested against less are refused."""
     allowed_origins: Annotated[frozenset[str], Field(alias="ALLOWED_ORIGINS")] = frozenset()
     """Web origins whose pages may read answers; told separated by spaces."""
     endpoint: Annotated[str | None, Field(alias="AWS_ENDPOINT_URL", pattern=r"^https?://")] = None

@@ -46,10 +46,12 @@ def wire(function: str, environ: Mapping[str, str]) -> Wiring:
         store, sealer, lambda: catalog.installation().id, environment=variables(environ),
         vaults=AwsVaults(host=told.endpoint),
     )  # fmt: skip
+    backends = PoolAdapters(
+        clock, lambda: catalog.installation().id, credentials=credentials, minimum=told.minimum_level
+    )
     core = Core(
         store=store, clock=clock, ids=ids, nudges=messages, catalog=catalog,
-        backends=PoolAdapters(clock, lambda: catalog.installation().id, credentials=credentials),
-        worker_name=ids.new(function), sealer=sealer,
+        backends=backends, worker_name=ids.new(function), sealer=sealer,
     )  # fmt: skip
     return Wiring(core, peppers.stored(clients, told.pepper_secret, clock), messages, told)
 

@@ -9,7 +9,7 @@ import pytest
 
 from differently_adapters.pools import REREAD_SECONDS, RETIRED_SECONDS, RETRY_SECONDS, PoolAdapters, trust_of
 from differently_adapters.providers.fake import FakeAdapter
-from differently_core.contract import Credential, CredentialGone
+from differently_core.contract import Credential, CredentialGone, Verification
 from differently_core.errors import DifferentlyError, InvalidRequest, ProviderUnavailable
 from differently_core.model.pool import Pool, PoolState, Trust
 from differently_core.runtime.clock import VirtualClock
@@ -258,6 +258,21 @@ def test_an_adapter_that_cannot_be_built_is_an_unavailable_backend(
     with pytest.raises(ProviderUnavailable, match="cannot be built: ImportError") as refusal:
         adapters.adapter(a_pool())
     assert "secret" not in refusal.value.message
+
+
+def test_a_kind_that_was_verified_by_too_little_is_refused_by_name() -> None:
+    """A stored pool of such a kind is unavailable with the same reason."""
+    strict = PoolAdapters(CLOCK, lambda: "inst_1", minimum=Verification.VENDOR_SDK, dev=True)
+    for build in (strict.adapter, strict.trial):
+        with pytest.raises(InvalidRequest, match=r"set adapters\.minimumLevel to fake") as refusal:
+            build(a_pool())
+        assert refusal.value.details == {
+            "field": "adapter",
+            "adapter": "fake",
+            "level": "fake",
+            "minimum": "vendor SDK",
+        }
+    assert strict.adapter(a_pool(adapter="devhost", config={"root": "/tmp/none"})).kind == "devhost"
 
 
 def test_closing_closes_every_adapter_whatever_one_says(

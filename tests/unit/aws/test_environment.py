@@ -26,7 +26,13 @@ def test_a_missing_variable_is_named(name: str, change: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("LOG_LEVEL", "canary"), ("ALLOWED_ORIGINS", "canary"), ("DISPATCH_QUEUE_URL", "canary")]
+    ("name", "value"),
+    [
+        ("LOG_LEVEL", "canary"),
+        ("ADAPTERS_MINIMUM_LEVEL", "canary"),
+        ("ALLOWED_ORIGINS", "canary"),
+        ("DISPATCH_QUEUE_URL", "canary"),
+    ],
 )
 def test_a_wrong_variable_is_named_without_its_value(name: str, value: str) -> None:
     with pytest.raises(Misconfigured, match=f"^{name}: ") as caught:
