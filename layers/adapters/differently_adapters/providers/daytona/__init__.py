@@ -28,4 +28,5 @@ REGISTRATION = Registration(
         "Lists lag behind at Daytona; a sandbox is looked up by its name where that matters.",
         "Daytona does not tell how much room there is.",
     ),
+    identity=("api_url", "organization_id", "target"),
 )

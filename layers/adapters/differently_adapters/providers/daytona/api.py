@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -32,13 +32,14 @@ EXECUTE: Final = "/process/execute"
 
 
 class Api:
-    def __init__(self, config: DaytonaConfig, api_key: str, clock: Clock) -> None:
+    def __init__(self, config: DaytonaConfig, api_key: str, clock: Clock, untold: Sequence[str] = ()) -> None:
         self.headers = {"authorization": f"Bearer {api_key}", "x-daytona-source": "differently"}
         if config.organization_id is not None:
             self.headers["x-daytona-organization-id"] = config.organization_id
         self.http = Http(
-            config.api(), clock, headers=self.headers, secrets=[api_key], rules=config.rules(), explain=explain
-        )
+            config.api(), clock, headers=self.headers, secrets=[api_key, *untold], rules=config.rules(),
+            explain=explain,
+        )  # fmt: skip
 
     # Sandboxes.
 

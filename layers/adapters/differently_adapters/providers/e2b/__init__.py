@@ -26,4 +26,5 @@ REGISTRATION = Registration(
         "Egress rules deny addresses and blocks, never host names, and what is allowed wins over what is denied.",
         "E2B does not tell how much room there is.",
     ),
+    identity=("domain", "api_url", "sandbox_url"),
 )

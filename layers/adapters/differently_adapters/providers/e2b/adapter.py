@@ -98,7 +98,7 @@ class E2bAdapter:
         self._config = context.config
         self._pool = context.pool
         self._clock = context.clock
-        self._api = Api(self._config, context.credential.get("api_key", ""), context.clock)
+        self._api = Api(self._config, context.credential.get("api_key", ""), context.clock, context.untold)
         self._maker = Maker(self._api, self._config, context.clock)
         vars(self)["operations"] = declared(self._config)
 

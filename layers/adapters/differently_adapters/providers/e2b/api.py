@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -43,12 +43,12 @@ _CREATES: Final = frozenset({"/v2/sandboxes", "/sandboxes"})
 
 
 class Api:
-    def __init__(self, config: E2bConfig, api_key: str, clock: Clock) -> None:
+    def __init__(self, config: E2bConfig, api_key: str, clock: Clock, untold: Sequence[str] = ()) -> None:
         self._creates = "/sandboxes" if config.legacy_create else "/v2/sandboxes"
         self._connects = "" if config.legacy_create else "/v2"
         self.http = Http(
-            config.api(), clock, headers={"x-api-key": api_key}, secrets=[api_key], rules=config.rules(),
-            explain=explain,
+            config.api(), clock, headers={"x-api-key": api_key}, secrets=[api_key, *untold],
+            rules=config.rules(), explain=explain,
         )  # fmt: skip
 
     # Sandboxes.
