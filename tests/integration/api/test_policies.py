@@ -42,7 +42,8 @@ def test_an_installation_begins_with_a_policy_that_lets_nothing_out(world: World
     shown = op(world, "GET", "/v1/policies/global").json()
     assert (shown["scope"], shown["version"], shown["warnings"]) == ("global", 1, [])
     assert shown["rules"] == {
-        "external": "never", "externalPools": [], "deniedPools": [], "poolEgress": {}, "classifications": {}
+        "external": "never", "externalPools": [], "deniedPools": [], "poolEgress": {},
+        "secretsInEnv": False, "classifications": {},
     }  # fmt: skip
 
 
@@ -51,7 +52,8 @@ def test_a_policy_is_replaced_listed_and_removed(world: World, acme: Tenant) -> 
         "external": "allowed", "externalPools": ["main"], "allowedPools": ["main"], "deniedPools": [],
         "egress": {"allow": ["*.example.com", "10.0.0.0/8"], "deny": ["169.254.169.254/32"]},
         "poolEgress": {"main": {"allow": [], "deny": []}},
-        "classifications": {"secret": {"external": "never", "deniedPools": ["main"]}},
+        "secretsInEnv": True,
+        "classifications": {"secret": {"external": "never", "deniedPools": ["main"], "secretsInEnv": False}},
     }  # fmt: skip
     assert op(world, "GET", f"/v1/policies/{acme.org}").code == "not_found"
     made = put(world, acme.org, rules, version=0)
