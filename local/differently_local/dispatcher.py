@@ -20,7 +20,7 @@ from differently_core.runtime.ids import SandboxId, SnapshotId
 from differently_reconciler import reconcile
 from differently_reconciler.reconcile import Reconcile
 from differently_scheduler import dispatch, tick, worker
-from differently_scheduler.messages import Cleanup, LookAtPort, Probe, Step, StepSnapshot, Sweep
+from differently_scheduler.messages import Cleanup, Close, LookAtPort, Probe, Step, StepSnapshot, Sweep
 
 log = logging.getLogger(__name__)
 STEP_THREADS = 16
@@ -176,6 +176,10 @@ class Dispatcher:
     def dispatch(self) -> None:
         self._activity.note()
         self._dispatches.put("dispatch", dispatch.batch("local"))
+
+    def closing(self, tenant: str) -> None:
+        self._activity.note()
+        self._cleanups.put(tenant, Close(tenant=tenant).event())
 
     def reconcile(self, pool: str) -> None:
         self._passes.put(pool, Reconcile(pool=pool).event())

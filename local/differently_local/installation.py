@@ -12,7 +12,7 @@ from pathlib import Path
 
 from differently_core.errors import DifferentlyError, Unauthenticated
 from differently_core.model.pool import Pool, Trust
-from differently_core.model.tenancy import ApiKey, KeyScope, Project
+from differently_core.model.tenancy import OPEN, ApiKey, KeyScope, Project
 from differently_core.operations import keys, pools, tenants
 from differently_core.operations.core import Core, system
 from differently_core.runtime.ids import IdSource, OrgId, ProjectId
@@ -80,11 +80,11 @@ def prepare(core: Core, peppers: keys.Peppers, data_dir: Path, url: str, say: Ca
 def _project(core: Core) -> Project:
     """The first project named `default` of the first organization of that name."""
     orgs, _ = tenants.list_orgs(core, None, LIST_MAX)
-    org = next((entry.id for entry in orgs if entry.name == NAME), None)
+    org = next((entry.id for entry in orgs if entry.name == NAME and entry.state in OPEN), None)
     if org is None:
         org = tenants.create_org(core, LOCAL, NAME).id
     found, _ = tenants.list_projects(core, OrgId(org), None, LIST_MAX)
-    project = next((entry for entry in found if entry.name == NAME), None)
+    project = next((entry for entry in found if entry.name == NAME and entry.state in OPEN), None)
     return project or tenants.create_project(core, LOCAL, OrgId(org), NAME)
 
 

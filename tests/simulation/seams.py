@@ -347,6 +347,9 @@ class SimNudges:
     def dispatch(self) -> None:
         self._send(Dispatch())
 
+    def closing(self, tenant: str) -> None:
+        """No organization is closed here."""
+
     def reconcile(self, pool: str) -> None:
         """Lost: the regular passes come often enough here."""
 

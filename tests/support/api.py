@@ -23,6 +23,7 @@ from differently_core.model.tenancy import KeyScope
 from differently_core.operations import (
     capturing,
     cleanup,
+    closing,
     dispatch,
     keys,
     pools,
@@ -69,6 +70,9 @@ class Mail:
     def dispatch(self) -> None:
         if ("dispatch", "", 0) not in self.messages:
             self.messages.append(("dispatch", "", 0))
+
+    def closing(self, tenant: str) -> None:
+        self.messages.append(("closing", tenant, 0))
 
     def reconcile(self, pool: str) -> None:
         self.messages.append(("reconcile", pool, 0))
@@ -178,6 +182,8 @@ class World:
             kind, sandbox, attempt = self.mail.messages.popleft()
             if kind == "worker":
                 worker.step(self.core, SandboxId(sandbox))
+            elif kind == "closing":
+                closing.step(self.core, sandbox)
             elif kind == "reconcile":
                 reconcile.reconcile(self.core, sandbox)
             elif kind == "cleanup":

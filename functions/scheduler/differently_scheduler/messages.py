@@ -13,6 +13,7 @@ from differently_core.runtime.ids import SandboxId, SnapshotId
 M = TypeVar("M")
 SANDBOX_PATTERN = r"^sbx_[0-9A-Z]{26}$"
 SNAPSHOT_PATTERN = r"^snap_[0-9A-Z]{26}$"
+TENANT_PATTERN = r"^(org|proj)_[0-9A-Z]{26}$"
 SWEEP_SECONDS_MAX = 600
 
 
@@ -65,6 +66,13 @@ class StepSnapshot(Message):
     snapshot: Annotated[SnapshotId, Field(pattern=SNAPSHOT_PATTERN)]
 
 
+class Close(Message):
+    """Go on removing what an organization or project holds."""
+
+    kind: Literal["closing"] = "closing"
+    tenant: Annotated[str, Field(pattern=TENANT_PATTERN)]
+
+
 class Dispatch(Message):
     """Look at the queue. It names nobody: one run serves any number of these."""
 
@@ -90,7 +98,7 @@ class Passes(Message):
     kind: Literal["passes"] = "passes"
 
 
-Work = Step | Cleanup | LookAtPort | StepSnapshot | Settle
+Work = Step | Cleanup | LookAtPort | StepSnapshot | Close | Settle
 WORK: TypeAdapter[Work] = TypeAdapter(Annotated[Work, Field(discriminator="kind")])
 TICK: TypeAdapter[Sweep | Probe | Passes] = TypeAdapter(Annotated[Sweep | Probe | Passes, Field(discriminator="kind")])
 

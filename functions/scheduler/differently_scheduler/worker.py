@@ -9,11 +9,11 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from differently_core.operations import capturing, cleanup, ports, worker
+from differently_core.operations import capturing, cleanup, closing, ports, worker
 from differently_core.operations.core import Core
 
 from . import settle
-from .messages import WORK, Cleanup, LookAtPort, Poison, Settle, Step, StepSnapshot, read
+from .messages import WORK, Cleanup, Close, LookAtPort, Poison, Settle, Step, StepSnapshot, read
 from .settle import Wait
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,8 @@ def handle(core: Core, event: Mapping[str, Any], wait: Wait | None = None) -> di
             ports.step(core, message.sandbox, message.port)
         case StepSnapshot():
             capturing.step(core, message.snapshot)
+        case Close():
+            closing.step(core, message.tenant)
         case Settle():
             return settle.look(core, message).event()
     return None

@@ -41,6 +41,9 @@ class Messages:
     def port(self, sandbox: str, port: int) -> None:
         self._invoke("port", self._environment.worker, {"kind": "port", "sandbox": sandbox, "port": port})
 
+    def closing(self, tenant: str) -> None:
+        self._invoke("closing", self._environment.worker, {"kind": "closing", "tenant": tenant})
+
     def reconcile(self, pool: str) -> None:
         """One pass over one pool."""
         self._invoke("reconcile", self._environment.reconcile, {"kind": "reconcile", "pool": pool})

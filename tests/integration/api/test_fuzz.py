@@ -46,7 +46,8 @@ REAL = {
 DESTRUCTIVE = {
     ("DELETE", "/v1/sandboxes/{id}"), ("DELETE", "/v1/api-keys/{key}"), ("POST", "/v1/api-keys/{key}/rotate"),
     ("DELETE", "/v1/admin/pools/{name}"), ("POST", "/v1/orgs/{org}/suspend"),
-    ("POST", "/v1/projects/{project}/suspend"),
+    ("POST", "/v1/projects/{project}/suspend"), ("POST", "/v1/orgs/{org}/archive"), ("DELETE", "/v1/orgs/{org}"),
+    ("POST", "/v1/projects/{project}/archive"), ("DELETE", "/v1/projects/{project}"),
 }  # fmt: skip
 
 

@@ -8,13 +8,14 @@ from typing import Annotated, Any, Self
 from pydantic import Field, StringConstraints
 
 from differently_core.errors import InvalidState, NotFound
+from differently_core.model.closing import Closing
 from differently_core.model.quota import Counter, Limits, Scope
 from differently_core.model.record import Wire
 from differently_core.model.resources import UNLIMITED, Size
 from differently_core.model.snapshot import SnapshotTally
-from differently_core.model.tenancy import Org, Project, StateReason, TenantState
-from differently_core.operations import recount, standing, tenants
-from differently_core.operations.core import Caller
+from differently_core.model.tenancy import CLOSED, Org, Project, StateReason, TenantState
+from differently_core.operations import closing, recount, standing, tenants
+from differently_core.operations.core import Caller, Core
 from differently_core.operations.tallies import tally
 from differently_core.runtime.ids import OrgId, ProjectId, is_id
 
@@ -150,12 +151,30 @@ class StateReasonView(Wire):
         return cls(detail=reason.detail, by=reason.by, at=reason.at) if reason is not None else None
 
 
+class ClosingView(Wire):
+    """How far archiving or deleting has come, and what it waits for."""
+
+    target: TenantState
+    requested_by: str
+    requested_at: datetime
+    removed: int
+    """Sandboxes and snapshots that were told to go."""
+    waits_for: str
+
+    @classmethod
+    def of(cls, row: Closing) -> Self:
+        return cls(
+            target=row.target, requested_by=row.by, requested_at=row.at, removed=row.removed, waits_for=row.waits_for
+        )
+
+
 class OrgView(Wire):
     id: str
     name: str
     weight: int
     state: TenantState
     state_reason: StateReasonView | None = None
+    closing: ClosingView | None = None
     created_at: datetime
 
     @classmethod
@@ -182,6 +201,7 @@ class ProjectView(Wire):
     name: str
     state: TenantState
     state_reason: StateReasonView | None = None
+    closing: ClosingView | None = None
     created_at: datetime
 
     @classmethod
@@ -214,20 +234,39 @@ def list_orgs(call: Call[NoBody, PageQuery]) -> OrgPage:
 
 
 def get_org(call: Call[NoBody, NoQuery]) -> OrgView:
-    return _org_view(standing.read(call.core, _org(call.params["org"]), None))
+    return _org_view(call.core, standing.read(call.core, _org(call.params["org"]), None))
 
 
 def suspend_org(call: Call[Suspend, NoQuery]) -> OrgView:
-    return _org_view(standing.suspend(call.core, call.caller, _org(call.params["org"]), None, call.body.reason))
+    return _org_view(
+        call.core, standing.suspend(call.core, call.caller, _org(call.params["org"]), None, call.body.reason)
+    )
 
 
 def unsuspend_org(call: Call[NoBody, NoQuery]) -> OrgView:
-    return _org_view(standing.unsuspend(call.core, call.caller, _org(call.params["org"]), None))
+    return _org_view(call.core, standing.unsuspend(call.core, call.caller, _org(call.params["org"]), None))
 
 
-def _org_view(owner: standing.Owner) -> OrgView:
+def archive_org(call: Call[NoBody, NoQuery]) -> OrgView:
+    return _closed_org(call, TenantState.ARCHIVED)
+
+
+def delete_org(call: Call[NoBody, NoQuery]) -> OrgView:
+    return _closed_org(call, TenantState.DELETED)
+
+
+def _closed_org(call: Call[NoBody, NoQuery], target: TenantState) -> OrgView:
+    return _org_view(call.core, closing.close(call.core, call.caller, _org(call.params["org"]), None, target))
+
+
+def _org_view(core: Core, owner: standing.Owner) -> OrgView:
     assert isinstance(owner, Org)
-    return OrgView.of(owner)
+    return OrgView.of(owner).model_copy(update={"closing": _closing(core, owner)})
+
+
+def _closing(core: Core, owner: standing.Owner) -> ClosingView | None:
+    row = closing.of(core, owner) if owner.state in CLOSED else None
+    return ClosingView.of(row) if row is not None else None
 
 
 def create_project(call: Call[CreateProject, NoQuery]) -> ProjectView:
@@ -246,22 +285,34 @@ def list_projects(call: Call[NoBody, PageQuery]) -> ProjectPage:
 
 
 def get_project(call: Call[NoBody, NoQuery]) -> ProjectView:
-    return _project_view(standing.read(call.core, *_project(call.caller, call)))
+    return _project_view(call.core, standing.read(call.core, *_project(call.caller, call)))
 
 
 def suspend_project(call: Call[Suspend, NoQuery]) -> ProjectView:
     return _project_view(
-        standing.suspend(call.core, call.caller, *_project(call.caller, call), call.body.reason)
+        call.core, standing.suspend(call.core, call.caller, *_project(call.caller, call), call.body.reason)
     )  # fmt: skip
 
 
 def unsuspend_project(call: Call[NoBody, NoQuery]) -> ProjectView:
-    return _project_view(standing.unsuspend(call.core, call.caller, *_project(call.caller, call)))
+    return _project_view(call.core, standing.unsuspend(call.core, call.caller, *_project(call.caller, call)))
 
 
-def _project_view(owner: standing.Owner) -> ProjectView:
+def archive_project(call: Call[NoBody, NoQuery]) -> ProjectView:
+    return _closed_project(call, TenantState.ARCHIVED)
+
+
+def delete_project(call: Call[NoBody, NoQuery]) -> ProjectView:
+    return _closed_project(call, TenantState.DELETED)
+
+
+def _closed_project(call: Call[NoBody, NoQuery], target: TenantState) -> ProjectView:
+    return _project_view(call.core, closing.close(call.core, call.caller, *_project(call.caller, call), target))
+
+
+def _project_view(core: Core, owner: standing.Owner) -> ProjectView:
     assert isinstance(owner, Project)
-    return ProjectView.of(owner)
+    return ProjectView.of(owner).model_copy(update={"closing": _closing(core, owner)})
 
 
 def get_org_quota(call: Call[NoBody, NoQuery]) -> Answer:
@@ -380,6 +431,18 @@ ROUTES = (
         "Let new work into a project again", NoBody, NoQuery, ProjectView, errors=(InvalidState,),
     ),
     Route(
+        Method.POST, "/v1/orgs/{org}/archive", Group.ADMIN, Access.OPERATOR, archive_org,
+        "Empty an organization and keep its record", NoBody, NoQuery, OrgView, 202, errors=(InvalidState,),
+        description="Nothing new starts, its keys are revoked, and everything in it is removed. It is `archived` when "
+        "nothing is held any more, which a pool that is offline delays; `closing` tells what it waits for. For good; "
+        "repeating it is success.",
+    ),
+    Route(
+        Method.DELETE, "/v1/orgs/{org}", Group.ADMIN, Access.OPERATOR, delete_org,
+        "Delete an organization and everything in it", NoBody, NoQuery, OrgView, 202, errors=(InvalidState,),
+        description="As archiving; at the end it is not found any more.",
+    ),
+    Route(
         Method.GET, "/v1/orgs/{org}/quota", Group.ADMIN, Access.ANY, get_org_quota,
         "Read an organization's quota", NoBody, NoQuery, QuotaView,
         description="With a tenant's key: of its own organization.",
@@ -393,6 +456,16 @@ ROUTES = (
         Method.POST, "/v1/orgs/{org}/quota/repair", Group.ADMIN, Access.OPERATOR, repair_org_quota,
         "Count again what an organization holds", RepairQuota, NoQuery, RepairView, errors=(InvalidState,),
         description="And put its counter right, while others create and delete. Projects are counted by themselves.",
+    ),
+    Route(
+        Method.POST, "/v1/projects/{project}/archive", Group.ADMIN, Access.OPERATOR, archive_project,
+        "Empty a project and keep its record", NoBody, NoQuery, ProjectView, 202, errors=(InvalidState,),
+        description="As for an organization.",
+    ),
+    Route(
+        Method.DELETE, "/v1/projects/{project}", Group.ADMIN, Access.OPERATOR, delete_project,
+        "Delete a project and everything in it", NoBody, NoQuery, ProjectView, 202, errors=(InvalidState,),
+        description="As for an organization.",
     ),
     Route(
         Method.GET, "/v1/projects/{project}/quota", Group.ADMIN, Access.ANY, get_project_quota,

@@ -39,6 +39,16 @@ class TenantState(StrEnum):
     ACTIVE = "active"
     SUSPENDED = "suspended"
     """Nothing new starts; reads, use of what runs, and deletes go on."""
+    ARCHIVING = "archiving"
+    """Its keys are revoked and everything in it is removed; then it is archived, for good."""
+    ARCHIVED = "archived"
+    DELETING = "deleting"
+    DELETED = "deleted"
+    """Its row stays, without its name, so that what still names it finds an end."""
+
+
+CLOSED = frozenset({TenantState.ARCHIVING, TenantState.ARCHIVED, TenantState.DELETING, TenantState.DELETED})
+OPEN = frozenset(TenantState) - CLOSED
 
 
 class StateReason(BaseModel):

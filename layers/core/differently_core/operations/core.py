@@ -47,6 +47,10 @@ class Nudges(Protocol):
         """Look at the queue."""
         ...
 
+    def closing(self, tenant: str) -> None:
+        """Go on removing what an organization or project holds."""
+        ...
+
     def reconcile(self, pool: str) -> None:
         """Compare this pool with the records, ahead of the next regular pass."""
         ...

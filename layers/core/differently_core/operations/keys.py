@@ -18,6 +18,7 @@ from ..model.tenancy import OPERATOR_ORG, ApiKey, ApiKeyEntry, KeyScope
 from ..runtime.ids import KeyId, OrgId, ProjectId, is_id
 from ..store.ports import PAGE_ROWS_MAX, Absent, Action, Committed, Equals, Put, StoreThrottled
 from .core import Caller, Core
+from .standing import check_open
 
 PREFIX = "dk"
 GRACE_SECONDS_MIN = 120
@@ -62,6 +63,8 @@ def create_key(
         if org is None or project is None:
             raise InvalidRequest("A tenant key needs projectId.", field="projectId")
         core.catalog.project(org, project)
+        check_open(core.catalog.org(org))
+        check_open(core.catalog.project(org, project))
     if expires_at is not None and expires_at <= core.clock.now():
         raise InvalidRequest("expiresAt lies in the past.", field="expiresAt")
     made = _fresh(core, peppers, caller, name, scope, org, project, expires_at)

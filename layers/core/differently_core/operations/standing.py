@@ -1,4 +1,4 @@
-"""Whether an organization or project takes anything new: suspending it, and letting it go on.
+"""Whether an organization or project takes anything new: its state, suspending it, and letting it go on.
 
 The state is on the record, with its reason; the counter is closed in the same write, so nothing that was decided on an
 older view can still be admitted. What waits in the queue waits on.
@@ -9,9 +9,21 @@ from __future__ import annotations
 from ..errors import InvalidState, NotFound, Suspended
 from ..model.quota import Counter, Scope
 from ..model.record import Record
-from ..model.tenancy import Org, Project, StateReason, TenantState
+from ..model.tenancy import CLOSED, OPEN, Org, Project, StateReason, TenantState
 from ..runtime.ids import OrgId, ProjectId
-from ..store.ports import Absent, Committed, Equals, Put, StoreThrottled, Update
+from ..store.ports import (
+    Absent,
+    AnyOf,
+    Check,
+    Committed,
+    Condition,
+    Equals,
+    Missing,
+    OneOf,
+    Put,
+    StoreThrottled,
+    Update,
+)  # fmt: skip
 from .core import Caller, Core
 
 Owner = Org | Project
@@ -38,16 +50,28 @@ def unsuspend(core: Core, caller: Caller, org: OrgId, project: ProjectId | None)
 
 
 def read(core: Core, org: OrgId, project: ProjectId | None) -> Owner:
-    """As stored, not as cached; one round trip."""
+    """As stored, not as cached; one round trip. One that was deleted is not found."""
     found: Record | None
     if project is None:
         found = core.store.get(Org, Org.key_of(org))
     else:
         found = core.store.get(Project, Project.key_of(org, project))
-    if not isinstance(found, Org | Project):
+    if not isinstance(found, Org | Project) or found.state is TenantState.DELETED:
         what = f"organization {org!r}" if project is None else f"project {project!r}"
         raise NotFound(f"There is no {what}.")
     return found
+
+
+def check_open(owner: Owner) -> None:
+    """Raises `InvalidState` for one that is on its way out, or out."""
+    if owner.state in CLOSED:
+        raise InvalidState(f"The {_word(owner)} is {owner.state}, for good.", state=owner.state.value)
+
+
+def still_open(owner: Owner) -> Check:
+    """That it is not on its way out, as part of a transaction that puts something into it."""
+    states = tuple(sorted(OPEN))
+    return Check(type(owner), owner.key(), "open", (AnyOf((OneOf("state", states), Missing("state"))),))
 
 
 def scope_of(owner: Owner) -> Scope:
@@ -67,6 +91,7 @@ def _move(
 ) -> Owner:  # fmt: skip
     for _ in range(core.tuning.conflict_tries_max):
         found = read(core, org, project)
+        check_open(found)
         if found.state is state and (found.reason.detail if found.reason is not None else "") == detail:
             return found
         outcome = core.commit(list(transition(core, caller, found, state, detail)))
@@ -80,9 +105,9 @@ def _move(
 
 
 def transition(
-    core: Core, caller: Caller, found: Owner, state: TenantState, detail: str
+    core: Core, caller: Caller, found: Owner, state: TenantState, detail: str, counter: tuple[Condition, ...] = ()
 ) -> tuple[Put, Update, Put]:  # fmt: skip
-    """The record in its new state, its counter closed or opened, and the event."""
+    """The record in its new state, its counter (which must be as `counter` says) closed or opened, and the event."""
     reason = StateReason(detail=detail, by=caller.actor, at=core.clock.now())
     changed = found.with_(state=state, reason=reason, version=found.version + 1)
     opens = state is TenantState.ACTIVE
@@ -95,7 +120,12 @@ def transition(
     return (
         Put(changed, (Equals("version", found.version),), "owner"),
         Update(
-            Counter, key, "counter", set={} if opens else {"closed": state.value}, remove=("closed",) if opens else ()
+            Counter,
+            key,
+            "counter",
+            set={} if opens else {"closed": state.value},
+            remove=("closed",) if opens else (),
+            when=counter,
         ),
         Put(event, (Absent(),), "event"),
     )

@@ -48,6 +48,9 @@ def _nudge(core: Core, kind: str, pk: str, sk: str) -> None:
     if kind == "snapshot":
         core.nudges.snapshot(pk.removeprefix("SNAP#"))
         return
+    if kind == "closing":
+        core.nudges.closing(pk.removeprefix("CLOSING#"))
+        return
     sandbox = SandboxId(pk.removeprefix("SBX#"))
     if kind == "attempt":
         core.nudges.cleanup(sandbox, int(sk.removeprefix("ATTEMPT#")))

@@ -8,11 +8,12 @@ from ..model.pool import Template
 from ..model.quota import Counter, Limits, Scope
 from ..model.record import Key, Table
 from ..model.resources import DIMENSIONS
-from ..model.tenancy import OPERATOR_ORG, Installation, KeyScope, Org, OrgEntry, Project, ProjectEntry
+from ..model.tenancy import OPERATOR_ORG, Installation, KeyScope, Org, OrgEntry, Project, ProjectEntry, TenantState
 from ..runtime.ids import InstallationId, OrgId, ProjectId
 from ..store.ports import ACTIONS_MAX, Absent, Action, Committed, Equals, Put, StoreThrottled, Update
 from .core import Caller, Core, system
 from .keys import NewKey, Peppers, create_key
+from .standing import check_open, read, still_open
 from .starting import DEFAULT_TEMPLATE
 
 
@@ -49,19 +50,24 @@ def create_org(core: Core, caller: Caller, name: str, limits: Limits | None = No
 
 
 def create_project(core: Core, caller: Caller, org: OrgId, name: str, limits: Limits | None = None) -> Project:
-    core.catalog.org(org)
+    owner = read(core, org, None)
+    check_open(owner)
     project = Project(
         id=ProjectId(core.ids.new("proj")), org=org, name=name, limits=limits or Limits(), created_at=core.clock.now()
     )
     event = core.event(caller, "project.create", project.id, org, project=project.id)
-    core.commit(
+    outcome = core.commit(
         [
+            still_open(owner),
             Put(project, (Absent(),), "project"),
             Put(ProjectEntry(id=project.id, org=org), (Absent(),), "entry"),
             Put(Counter.of(Scope.PROJECT, project.id, project.limits.total), (Absent(),), "counter"),
             Put(event, (Absent(),), "event"),
         ]
     )
+    if not isinstance(outcome, Committed):
+        check_open(read(core, org, None))
+        raise StoreThrottled("This organization is being changed by others right now; repeat the call.")
     return project
 
 
@@ -74,15 +80,16 @@ def list_orgs(core: Core, after: str | None, limit: int) -> tuple[list[Org], str
 
 
 def list_projects(core: Core, org: OrgId, after: str | None, limit: int) -> tuple[list[Project], str | None]:
-    core.catalog.org(org)
+    read(core, org, None)
     page = core.store.query(Table.CONFIG, f"ORG#{org}", prefix="PROJECT#", after=after, limit=limit)
-    return [row for row in page.rows if isinstance(row, Project)], page.next
+    rows = (row for row in page.rows if isinstance(row, Project))
+    return [row for row in rows if row.state is not TenantState.DELETED], page.next
 
 
 def org_quota(core: Core, org: OrgId) -> tuple[Limits, Counter | None]:
     """Limits and what is held, as of one moment; one round trip."""
     found, counter = core.store.batch_get([(Org, Org.key_of(org)), (Counter, Counter.key_of(Scope.ORG, org))])
-    if not isinstance(found, Org):
+    if not isinstance(found, Org) or found.state is TenantState.DELETED:
         raise NotFound(f"There is no organization {org!r}.", org=org)
     return found.limits, counter if isinstance(counter, Counter) else None
 
@@ -91,7 +98,7 @@ def project_quota(core: Core, org: OrgId, project: ProjectId) -> tuple[Limits, C
     """As `org_quota`."""
     counter_key = Counter.key_of(Scope.PROJECT, project)
     found, counter = core.store.batch_get([(Project, Project.key_of(org, project)), (Counter, counter_key)])
-    if not isinstance(found, Project):
+    if not isinstance(found, Project) or found.state is TenantState.DELETED:
         raise NotFound(f"There is no project {project!r}.", project=project)
     return found.limits, counter if isinstance(counter, Counter) else None
 

@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from ..errors import Internal, PayloadTooLarge
 from ..model import (
     attempt,
+    closing,
     due,
     event,
     idempotency,
@@ -100,6 +101,7 @@ class Kind:
 
 MODULES = (
     attempt,
+    closing,
     due,
     event,
     idempotency,
