@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv-opensandbox" / "bin" / "python"
 STORY = Path(__file__).with_name("opensandbox_story.py")
 OWNER = Owner("inst_sdk", "sbx_sdk")
+API_KEY = "key-of-the-operator"
 
 pytestmark = pytest.mark.skipif(
     not PYTHON.exists(), reason="the SDK's own environment is not there; `make test-sdks` makes it"
@@ -28,13 +29,13 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def fake(tmp_path: Path) -> Iterator[FakeOpenSandbox]:
-    fake = FakeOpenSandbox(tmp_path, api_key="k", grace_seconds=0.02)
+    fake = FakeOpenSandbox(tmp_path, api_key=API_KEY, grace_seconds=0.02)
     yield fake
     fake.close()
 
 
 def tell(fake: FakeOpenSandbox, mode: str) -> dict[str, Any]:
-    command = [str(PYTHON), str(STORY), f"127.0.0.1:{fake.port}", "k", mode]
+    command = [str(PYTHON), str(STORY), f"127.0.0.1:{fake.port}", API_KEY, mode]
     # Nothing of ours, and no telemetry setting or proxy of the host's, reaches the vendor's code.
     ran = subprocess.run(
         command, capture_output=True, text=True, timeout=100, env={"PATH": "/usr/bin:/bin"}, check=False
@@ -76,7 +77,7 @@ def test_the_sdk_lives_a_sandboxs_whole_life_on_the_stand_in(fake: FakeOpenSandb
 def test_the_adapter_and_the_sdk_see_the_same_sandbox(fake: FakeOpenSandbox) -> None:
     identity = tell(fake, "direct")["sync"]["id"]
     config = OpenSandboxConfig(api_url=fake.url, runtime="docker", allow_http=True, allow_loopback=True)
-    adapter = OpenSandboxAdapter(AdapterContext("p", "inst_sdk", config, SystemClock(), {"api_key": "k"}))
+    adapter = OpenSandboxAdapter(AdapterContext("p", "inst_sdk", config, SystemClock(), {"api_key": API_KEY}))
     target = Target(OWNER)
     assert (adapter.get(target).ref, adapter.get(target).state) == (identity, InstanceState.RUNNING)
     assert b"".join(adapter.file_read(target, "/tmp/from-sdk").chunks) == b"left for the adapter"
