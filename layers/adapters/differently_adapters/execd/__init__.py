@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from .client import PORT, Execd, LineEndings
 from .files import Files
+from .operations import ThroughExecd
 from .refusals import explain
 from .scripts import Place
 
-__all__ = ["PORT", "Execd", "Files", "LineEndings", "Place", "explain"]
+__all__ = ["PORT", "Execd", "Files", "LineEndings", "Place", "ThroughExecd", "explain"]

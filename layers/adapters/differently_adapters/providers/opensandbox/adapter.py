@@ -6,8 +6,7 @@ is. Addresses are asked for anew each time: one that was kept could by now belon
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import ClassVar, Final, NoReturn, TypeVar
 
@@ -17,18 +16,14 @@ from differently_core.contract import (
     Capabilities,
     Capacity,
     Catalog,
-    CommandResult,
     CreateRequest,
     Declaration,
     EgressRules,
-    ExecEvent,
     Exposure,
-    FileContent,
     Info,
     Instance,
     Instances,
     InstanceState,
-    JobOutput,
     Observation,
     Observations,
     Operation,
@@ -44,7 +39,6 @@ from differently_core.contract import (
     Unsupported,
     unsupported,
 )
-from differently_core.contract import Files as FileInfos
 from differently_core.errors import (
     BackendError,
     DifferentlyError,
@@ -56,16 +50,15 @@ from differently_core.errors import (
     UnsupportedOperation,
 )
 from differently_core.model import features
-from differently_core.model.exec import ExecRequest, FileInfo, Job, Stream
 from differently_core.model.resources import Size
 from differently_core.runtime.ids import SystemIds
 
 from ...execd import PORT as EXECD_PORT
-from ...execd import Execd, Files, Place
-from ...jobs import ShellJobs
+from ...execd import Execd, Place, ThroughExecd
+from ...recent import Recent
+from ...waiting import begun
 from . import egress, snapshots
 from .config import Egress, OpenSandboxConfig, Runtime
-from .errors import begun
 from .lifecycle import Lifecycle
 from .making import ANSWER_SECONDS, Maker
 from .moving import Mover
@@ -103,7 +96,7 @@ def declared(config: OpenSandboxConfig) -> Declaration:
     return entries
 
 
-class OpenSandboxAdapter:
+class OpenSandboxAdapter(ThroughExecd):
     kind: ClassVar[str] = "opensandbox"
     operations: ClassVar[Declaration] = {**dict.fromkeys(Operation, SUPPORTED), **_NEVER}
     """Of the kind; a pool's own declaration depends on its configuration and takes this one's place."""
@@ -118,7 +111,7 @@ class OpenSandboxAdapter:
         self._ids = SystemIds(context.clock)
         api_key = context.credential.get("api_key", "").strip()
         self._api = Lifecycle(self._config, api_key, context.clock, context.untold)
-        self._places: OrderedDict[str, Place] = OrderedDict()
+        self._places: Recent[Place] = Recent(PLACES_MAX)
         self._maker = Maker(self._api, self._config, context.clock, self._working)
         self._server = Server(self._api, context.clock)
         self._mover = Mover(
@@ -228,7 +221,7 @@ class OpenSandboxAdapter:
         try:
             execd = self._execd(seen)
             execd.ping()
-            self._keep(seen.id, execd.place())
+            self._places.put(seen.id, execd.place())
         except DifferentlyError:
             return None
         return execd
@@ -267,7 +260,7 @@ class OpenSandboxAdapter:
             return
         self._check(seen, target)
         self._api.delete(seen.id)
-        self._places.pop(seen.id, None)
+        self._places.forget(seen.id)
 
     def renew(self, target: Target, until: datetime) -> datetime | None:
         seen = self._find(target)
@@ -277,50 +270,7 @@ class OpenSandboxAdapter:
             )  # Docker takes it all the same
         return self._api.renew(seen.id, until) or until
 
-    # Commands, jobs and files.
-
-    def exec(self, target: Target, request: ExecRequest, output_bytes_max: int) -> CommandResult:
-        return self._reach(target).exec(request, output_bytes_max)
-
-    def exec_stream(self, target: Target, request: ExecRequest, quiet_seconds: float) -> Iterator[ExecEvent]:
-        return self._reach(target).exec_stream(request, quiet_seconds)
-
-    def _jobs(self, target: Target) -> ShellJobs:
-        execd = self._reach(target)
-        directory = f"{execd.place().tmp.rstrip('/')}/.differently-jobs"
-        return ShellJobs(lambda _, request, bytes_max: execd.exec_exactly(request, bytes_max), lambda _: directory)
-
-    def job_start(self, target: Target, job: str, request: ExecRequest) -> Job:
-        place = self._reach(target).place()
-        cwd = place.at(request.cwd) if request.cwd is not None else None
-        return self._jobs(target).start(target, job, request.model_copy(update={"cwd": cwd}))
-
-    def job_status(self, target: Target, job: str) -> Job:
-        return self._jobs(target).status(target, job)
-
-    def job_output(self, target: Target, job: str, stream: Stream, offset: int, limit: int) -> JobOutput:
-        return self._jobs(target).output(target, job, stream, offset, limit)
-
-    def job_stop(self, target: Target, job: str) -> Job:
-        return self._jobs(target).stop(target, job)
-
-    def job_interrupt(self, target: Target, job: str) -> Job:
-        return self._jobs(target).interrupt(target, job)
-
-    def file_read(self, target: Target, path: str) -> FileContent:
-        return Files(self._reach(target)).read(path)
-
-    def file_write(self, target: Target, path: str, data: Iterable[bytes]) -> FileInfo:
-        return Files(self._reach(target)).write(path, data)
-
-    def file_list(self, target: Target, path: str) -> FileInfos:
-        return Files(self._reach(target)).listing(path)
-
-    def file_stat(self, target: Target, path: str) -> FileInfo:
-        return Files(self._reach(target)).stat(path)
-
-    def file_delete(self, target: Target, path: str) -> None:
-        Files(self._reach(target)).delete(path)
+    # Commands, jobs and files: see ThroughExecd.
 
     def _reach(self, target: Target) -> Execd:
         seen = self._find(target)
@@ -328,17 +278,12 @@ class OpenSandboxAdapter:
         if state is not InstanceState.RUNNING:
             raise InvalidState(f"The sandbox is {state}.")
         execd = self._execd(seen)
-        self._keep(seen.id, execd.place())
+        self._places.put(seen.id, execd.place())
         return execd
 
     def _execd(self, seen: SandboxRead) -> Execd:
         http = self._api.reach(seen.id, EXECD_PORT)
         return Execd(http, self._clock, self._places.get(seen.id), self._config.line_endings)
-
-    def _keep(self, ref: str, place: Place) -> None:
-        self._places[ref] = place
-        while len(self._places) > PLACES_MAX:
-            self._places.popitem(last=False)
 
     # Stop and pause: one route of theirs, which means the one or the other.
 

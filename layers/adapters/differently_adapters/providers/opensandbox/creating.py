@@ -11,7 +11,6 @@ from pydantic import JsonValue
 
 from differently_core.contract import CreateRequest, Owner
 from differently_core.errors import InvalidRequest
-from differently_core.runtime.clock import Clock
 
 from . import egress
 from .config import OpenSandboxConfig
@@ -20,7 +19,6 @@ from .wire import KEY_INSTALLATION, KEY_SANDBOX, SandboxRead
 TIMEOUT_SECONDS_MIN: Final = 60
 SPARE_SECONDS: Final = 300
 """The backend's own timer ends what we forgot; it must not be faster than we are."""
-POLL_SECONDS_MAX: Final = 2.0
 STALLED_SANDBOXES: Final = 3
 STALLED_ORGS: Final = 2
 DEFAULT_LIMITS: Final[dict[str, JsonValue]] = {"cpu": "1000m", "memory": "512Mi"}
@@ -86,24 +84,6 @@ def relabelling(seen: SandboxRead, owner: Owner, *, restored: bool) -> dict[str,
     has, ours = seen.metadata or {}, labels(owner)
     foreign: dict[str, str | None] = dict.fromkeys(has.keys() - ours.keys() if restored else ())
     return foreign | {key: value for key, value in ours.items() if has.get(key) != value}
-
-
-class Waits:
-    """Pauses between looks: short ones first, and none past the end."""
-
-    def __init__(self, clock: Clock, ends: float) -> None:
-        self._clock = clock
-        self._ends = ends
-        self._next = 0.1
-
-    def again(self) -> bool:
-        """Wait a little; False when the time is over."""
-        left = self._ends - self._clock.monotonic()
-        if left <= self._next:
-            return False
-        self._clock.sleep(self._next)
-        self._next = min(self._next * 2, POLL_SECONDS_MAX)
-        return True
 
 
 class Underway:

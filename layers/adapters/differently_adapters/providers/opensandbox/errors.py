@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Final
 
 from pydantic import JsonValue
 
 from differently_core.errors import (
-    BackendError,
     Detail,
     DifferentlyError,
     InsufficientCapacity,
@@ -75,16 +73,6 @@ def explain(call: Call, status: int, headers: Mapping[str, str], body: JsonValue
     if _code(told) == "NOT_FOUND" and call.method == "POST":  # a snapshot to restore, perhaps on another replica
         details["missing"] = "snapshot"
     return refused(row, mutates=call.changes, lost=call.lost, **details)
-
-
-@contextmanager
-def begun() -> Iterator[None]:
-    """What fails in here fails after something was changed, so no failure may say that nothing was."""
-    try:
-        yield
-    except BackendError as error:
-        error.settled = False
-        raise
 
 
 def _code(told: Mapping[str, JsonValue]) -> str:

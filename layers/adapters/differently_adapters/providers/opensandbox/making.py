@@ -19,9 +19,9 @@ from differently_core.errors import (
 from differently_core.runtime.clock import Clock
 
 from ...execd import Execd
+from ...waiting import Waits, begun
 from . import creating, egress, snapshots
 from .config import Egress, OpenSandboxConfig
-from .errors import begun
 from .lifecycle import CALL_SECONDS, Lifecycle
 from .states import instance, phase
 from .wire import SandboxRead
@@ -113,7 +113,7 @@ class Maker:
 
     def _ready(self, request: CreateRequest, ref: str, ends: float, unwanted: Event) -> Instance:
         """Look at it until commands run in it: "Running" is said of a container that has died at once, too."""
-        waits = creating.Waits(self._clock, ends)
+        waits = Waits(self._clock, ends)
         pending = Instance(ref, request.owner, InstanceState.PENDING, message="commands do not run in it yet")
         while not unwanted.is_set():
             seen = self._seen_new(ref, request)

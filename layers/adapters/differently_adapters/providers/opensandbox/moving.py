@@ -9,9 +9,8 @@ from differently_core.contract import Instance, InstanceState, Target
 from differently_core.errors import BackendError, InvalidState, SandboxFailed
 from differently_core.runtime.clock import Clock
 
+from ...waiting import Waits, begun
 from .config import Runtime
-from .creating import Waits
-from .errors import begun
 from .lifecycle import Lifecycle
 from .states import instance, not_ready, phase
 from .wire import SandboxRead

@@ -9,8 +9,7 @@ from differently_core.contract import Owner, SnapshotInfo, SnapshotKind, Snapsho
 from differently_core.errors import BackendError, InvalidState, NotFound
 from differently_core.runtime.clock import Clock
 
-from .creating import Waits
-from .errors import begun
+from ...waiting import Waits, begun
 from .lifecycle import Lifecycle
 from .wire import SandboxRead, SnapshotRead
 
