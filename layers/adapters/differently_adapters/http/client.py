@@ -161,10 +161,17 @@ class Http:
         self._clock = clock
         self._shared = _Shared(clock, rules, authorities, transport, resolve)
 
-    def at(self, endpoint: Endpoint, headers: Mapping[str, str], *, explain: Explain | None = None) -> Http:
+    def at(
+        self,
+        endpoint: Endpoint,
+        headers: Mapping[str, str],
+        *,
+        explain: Explain | None = None,
+        secrets: Collection[str] = (),
+    ) -> Http:
         """The same client for another base URL. It sends `headers` and none of the pool's own.
 
-        `explain` reads its failures in place of the pool's own.
+        `explain` reads its failures in place of the pool's own; `secrets` are told no more than the pool's.
         """
         other = object.__new__(Http)
         other.__dict__.update(self.__dict__)
@@ -172,6 +179,7 @@ class Http:
         other._headers = {name.lower(): value for name, value in headers.items()}
         other._sign = other._check = None
         other._explain = explain or self._explain
+        other.secrets = self.secrets.and_also(secrets)
         return other
 
     def redact(self, text: str) -> str:

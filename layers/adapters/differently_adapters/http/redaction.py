@@ -46,6 +46,11 @@ class Secrets:
         self._forms = tuple((form, form.encode()) for form in longest_first)
         self._values = everything
 
+    def and_also(self, values: Iterable[str]) -> Secrets:
+        """These and more, for those who meet the others too; itself when there are none."""
+        more = [*values]
+        return Secrets([*self._values, *more]) if more else self
+
     def redact(self, text: str) -> str:
         """The text without any secret in any form."""
         if self._pattern is None:
