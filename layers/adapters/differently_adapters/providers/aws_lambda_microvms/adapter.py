@@ -85,7 +85,7 @@ class LambdaMicrovmAdapter(ThroughExecd):
         self._pool = context.pool
         self._installation = context.installation
         self._clock = context.clock
-        self._api = Api(self._config, context.credential, context.clock)
+        self._api = Api(self._config, context.credential, context.clock, context.untold)
         self._guests = Guests(self._api, self._config, context.clock)
         self._maker = Maker(self._api, self._guests, self._config, context.clock, self._first)
         self._untagged = False

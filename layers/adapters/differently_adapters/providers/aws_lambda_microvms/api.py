@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from pydantic import JsonValue
@@ -12,22 +12,26 @@ from differently_core.runtime.clock import Clock
 
 from ...aws import Signer, refusal
 from ...http import Call, Deadlines, Http, segment
+from ...pages import Page, every_item
 from .config import LambdaMicrovmConfig
-from .wire import GONE, Image, ImagePage, Microvm, Page, Token, read
+from .wire import GONE, Image, ImagePage, Microvm, MicrovmPage, Token, read
 
 VERSION: Final = "/2025-09-09"
 CALL_SECONDS: Final = 30.0
 PAGE_SIZE: Final = 50
-PAGES_MAX: Final = 1_000
 TOKEN_MINUTES: Final = 30
 PROXY_TOKEN: Final = "X-aws-proxy-auth"
 
 
 class Api:
-    def __init__(self, config: LambdaMicrovmConfig, credential: Mapping[str, str], clock: Clock) -> None:
+    """`untold` is in no message."""
+
+    def __init__(
+        self, config: LambdaMicrovmConfig, credential: Mapping[str, str], clock: Clock, untold: Collection[str] = ()
+    ) -> None:
         self._image = config.image_arn
         self.http = Http(
-            config.api(), clock, secrets=credential.values(), rules=config.rules(), explain=refusal,
+            config.api(), clock, secrets=untold, rules=config.rules(), explain=refusal,
             sign=Signer(
                 "lambda", config.region, credential, role_arn=config.role_arn, external_id=config.external_id,
                 on_token=lambda token: self.http.secrets.add(token),
@@ -54,27 +58,13 @@ class Api:
 
     def all(self) -> list[Microvm]:
         """Every MicroVM of the image that has not ended; raises when a page is missing or the pages do not end."""
-        found: dict[str, Microvm] = {}
-        for page in self._pages():
-            for item in page.items:
-                if item.image_arn == self._image and item.state != GONE:
-                    found[item.microvm_id] = item
-        return list(found.values())
+        found = every_item(self._page, lambda item: item.microvm_id)
+        return [item for item in found if item.image_arn == self._image and item.state != GONE]
 
-    def _pages(self) -> Iterator[Page]:
-        seen: set[str] = set()
-        token: str | None = None
-        for _ in range(PAGES_MAX):
-            query = {"imageIdentifier": self._image, "maxResults": str(PAGE_SIZE)}
-            page = read(Page, self._told("GET", "/microvms", query | ({"nextToken": token} if token else {})))
-            yield page
-            token = page.next_token
-            if not token:
-                return
-            if token in seen:
-                raise ProviderUnavailable("AWS's list of MicroVMs leads back to a page of its own.", settled=True)
-            seen.add(token)
-        raise ProviderUnavailable("AWS's list of MicroVMs does not end.", settled=True)
+    def _page(self, cursor: str | None) -> Page[Microvm]:
+        query = {"imageIdentifier": self._image, "maxResults": str(PAGE_SIZE)}
+        told = read(MicrovmPage, self._told("GET", "/microvms", query | ({"nextToken": cursor} if cursor else {})))
+        return Page(told.items, told.next_token)
 
     def suspend(self, ref: str) -> None:
         self._done("POST", f"/microvms/{segment(ref)}/suspend")

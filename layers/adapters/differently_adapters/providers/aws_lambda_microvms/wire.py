@@ -50,7 +50,7 @@ class Microvm(Read):
         )  # fmt: skip
 
 
-class Page(Read):
+class MicrovmPage(Read):
     items: list[Microvm]
     next_token: str | None = None
 
