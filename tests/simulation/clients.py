@@ -19,7 +19,7 @@ from differently_core.model.quota import Limits
 from differently_core.model.resources import Size
 from differently_core.model.sandbox import GONE, WAYS, MoveKind, Sandbox, Status
 from differently_core.model.snapshot import SnapshotKind
-from differently_core.operations import execution, forking, moves, pools, ports, sandboxes, snapshots, tenants
+from differently_core.operations import execution, forking, moves, pools, ports, sandboxes, snapshots, tenants, use
 from differently_core.operations.core import Caller, Core
 from differently_core.operations.create import Created, create
 from differently_core.operations.forking import ForkSandbox
@@ -81,6 +81,7 @@ class Calls:
         change = UpdateSandbox(
             ttl_seconds=self._rng.choice((None, 1, 10, 60, 600, 7200)),
             labels=self._rng.choice((None, {}, {"n": str(self._rng.randrange(100))})),
+            idle_timeout_seconds=self._rng.choice((None, None, 0, 10, 60)),
         )
         return Job("update", lambda: self._update(core, client, sandbox, change))
 
@@ -142,6 +143,10 @@ class Calls:
         port = self._rng.choice((80, 3000))
         return Job("close_port", lambda: self._called(lambda: ports.close(core, client.caller, sandbox, port)))
 
+    def keep_alive(self, core: Core) -> Job:
+        client, sandbox = self._known()
+        return Job("keep_alive", lambda: self.answered(lambda: use.keep_alive(core, client.caller, sandbox)))
+
     def quota(self, core: Core) -> Job:
         caller = self._rng.choice(self._clients).caller
         assert caller.org is not None
@@ -172,6 +177,8 @@ class Calls:
     def _body(self, client: Client) -> CreateSandbox:
         rng = self._rng
         asked: dict[str, object] = {"ttl_seconds": rng.choice(self.ttls), "priority": rng.choice((0, 0, 0, 5, 9))}
+        asked["idle_timeout_seconds"] = rng.choice((None, None, 10, 60, 600))
+        asked["max_run_seconds"] = rng.choice((None, None, None, 30, 300))
         asked["queue_timeout_seconds"] = rng.choice((None, None, None, 0, 5, 60, 600, 7200))
         if rng.random() < 0.3:
             asked["labels"] = {"n": str(rng.randrange(100))}

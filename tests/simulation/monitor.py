@@ -207,14 +207,16 @@ class Monitor:
             assert before is not None
             deadline = before.queue_deadline
             must(deadline is not None and self._clock.now() >= deadline, "I14", f"{after.id} gave up early")
+        if after.reason is not None and after.reason.code == "idle" and after.status in ON_THE_WAY:
+            assert before is not None
+            idle = before.idle_at()
+            must(idle is not None and self._clock.now() >= idle, "I14", f"{after.id} was put to rest before {idle}")
         if after.status is Status.RUNNING:
             assert after.started_at is not None
-            lifetime = timedelta(seconds=after.ttl_seconds)
+            ends = after.started_at + timedelta(seconds=after.ttl_seconds)
+            ends = ends if after.lifetime_ends_at is None else min(ends, after.lifetime_ends_at)
             is_first = before is not None and before.status is Status.PROVISIONING
-            must(
-                not is_first or after.expires_at == after.started_at + lifetime, "I14",
-                f"{after.id} has another lifetime",
-            )  # fmt: skip
+            must(not is_first or after.expires_at == ends, "I14", f"{after.id} has another lifetime")
 
     def _judge_user_writes(self, before: Sandbox, after: Sandbox, events: Sequence[Event]) -> None:
         """Only an update changes what users write."""

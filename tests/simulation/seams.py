@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Protocol, TypeVar
 
 from differently_adapters.providers.fake import FakeAdapter, FakeBackend, FakeConfig, FakeInstance, FakeSnapshot
@@ -253,6 +254,9 @@ class SimAdapter(FakeAdapter):
 
     def delete(self, target: Target) -> None:
         self._wire(CALL_SECONDS, lambda: FakeAdapter.delete(self, target))
+
+    def renew(self, target: Target, until: datetime) -> datetime | None:
+        return self._wire(CALL_SECONDS, lambda: FakeAdapter.renew(self, target, until))
 
     def stop(self, target: Target, deadline: float) -> Instance:
         return self._wire(deadline, lambda: FakeAdapter.stop(self, target, deadline))

@@ -99,6 +99,7 @@ class Simulation:
             calls.fork: (0, 1, 5),
             calls.expose: (0, 0, 3),
             calls.close_port: (1,),
+            calls.keep_alive: (0, 3),
             calls.quota: (0, 1),
             calls.drain: (0, 1),
             self._deliver: (60, 120),

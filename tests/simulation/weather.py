@@ -94,6 +94,13 @@ _EXEC: Mapping[str, Callable[[random.Random, FakeBackend], Fault]] = {
 }
 
 
+_RENEW: Mapping[str, Callable[[random.Random, FakeBackend], Fault]] = {
+    "renew_refused": lambda rng, backend: Refuse(),
+    "renew_answer_lost": lambda rng, backend: LoseAnswer(rng.choice((0.0, inf))),
+    "renew_never_arrived": lambda rng, backend: LoseCall(rng.choice((0.0, inf))),
+}
+
+
 def _moves(name: str) -> Mapping[str, Callable[[random.Random, FakeBackend], Fault]]:
     return {
         f"{name}_refused": lambda rng, backend: Refuse(),
@@ -141,6 +148,7 @@ CALLS: Mapping[Operation, Mapping[str, Callable[[random.Random, FakeBackend], Fa
     Operation.LIST: {"list_refused": lambda rng, backend: Refuse()},
     Operation.DELETE: _DELETE,
     Operation.EXEC: _EXEC,
+    Operation.RENEW: _RENEW,
     Operation.STOP: _moves("stop"),
     Operation.START: _moves("start"),
     Operation.PAUSE: _moves("pause"),

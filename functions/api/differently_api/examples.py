@@ -50,7 +50,8 @@ EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
     SandboxView: {
         "id": SANDBOX, "org": ORG, "project": PROJECT, "status": "running", "template": "default",
         "resources": {"cpu": 2, "memoryMiB": 4096, "diskGiB": 10}, "labels": {"run": "build-7"}, "pool": "eks-main",
-        "ttlSeconds": 3600, "attempts": 1, "createdAt": AT, "createdBy": KEY, "startedAt": AT, "expiresAt": LATER,
+        "ttlSeconds": 3600, "idleTimeoutSeconds": 600, "effective": {"ttlSeconds": 3600, "idleTimeoutSeconds": 600},
+        "attempts": 1, "createdAt": AT, "createdBy": KEY, "startedAt": AT, "expiresAt": LATER,
     },
     Deletion: {"id": SANDBOX, "status": "terminating", "requestedAt": AT},
     ExecRequest: {"command": "echo $((6 * 7)); date >&2", "timeoutSeconds": 30},

@@ -183,7 +183,8 @@ def test_every_filter_is_named_for_the_reason_it_gives():
 
     assert named == {
         "not_in_allowed_pools", "denied_by_policy", "external_not_allowed", "wrong_region", "template_unavailable",
-        "missing_capabilities", "egress_not_enforced", "too_large", "draining", "unhealthy", "no_node_with_room",
+        "missing_capabilities", "egress_not_enforced", "too_large", "lifetime_too_short", "draining", "unhealthy",
+        "no_node_with_room",
         "full",
     }  # fmt: skip
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 from differently_core.contract import CommandResult
 from differently_core.errors import (
     ExecUnconfirmed,
+    InsufficientCapacity,
     InvalidState,
     PayloadTooLarge,
     ProviderUnavailable,
+    QueueFull,
+    QuotaExceeded,
+    Suspended,
     UnsupportedOperation,
 )
 from differently_core.model.exec import Encoding, ExecRequest, ExecResult
@@ -19,8 +23,10 @@ from ..route import Access, Answer, Call, Group, Method, Route
 from ..streams import command_lines, decoder, first_then
 
 NDJSON = "application/x-ndjson"
-RUNNING_ERRORS = (InvalidState, UnsupportedOperation, ProviderUnavailable)
-"""What every call into a running sandbox can meet."""
+RUNNING_ERRORS = (
+    InvalidState, UnsupportedOperation, ProviderUnavailable, Suspended, QuotaExceeded, QueueFull, InsufficientCapacity,
+)  # fmt: skip
+"""What every call into a sandbox can meet: it has to run, and one that nobody used is woken first."""
 
 
 class ExecQuery(Wire):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from differently_core.errors import (
     InsufficientCapacity,
     InvalidState,
+    ProviderUnavailable,
     QueueFull,
     QuotaExceeded,
     Suspended,
     UnsupportedOperation,
 )
-from differently_core.model.sandbox import WAYS, MoveKind
-from differently_core.operations import moves, sandboxes
+from differently_core.model.sandbox import WAYS, MoveKind, Sandbox, Status
+from differently_core.operations import moves, sandboxes, use
 from differently_core.operations.requests import SandboxView
 
 from ..failures import JSON
@@ -19,6 +20,7 @@ from ..route import Access, Answer, Call, Group, Method, NoBody, NoQuery, Route
 
 REST_ERRORS = (InvalidState, UnsupportedOperation)
 WAKE_ERRORS = (*REST_ERRORS, Suspended, QuotaExceeded, QueueFull, InsufficientCapacity)
+KEEP_ERRORS = (InvalidState, ProviderUnavailable, Suspended, QuotaExceeded, QueueFull, InsufficientCapacity)
 NEVER = " 501 where its pool cannot do that at all."
 
 
@@ -38,11 +40,20 @@ def resume_sandbox(call: Call[NoBody, NoQuery]) -> Answer:
     return _ask(call, MoveKind.RESUME)
 
 
+def keep_alive(call: Call[NoBody, NoQuery]) -> Answer:
+    kept = use.keep_alive(call.core, call.caller, call.params["id"])
+    return _answer(call, kept, 200 if kept.status is Status.RUNNING else 202)
+
+
 def _ask(call: Call[NoBody, NoQuery], kind: MoveKind) -> Answer:
     moved = moves.ask(call.core, call.caller, call.params["id"], kind)
-    body = sandboxes.view(call.caller, moved).model_dump_json(by_alias=True, exclude_none=True)
-    facts: dict[str, str | int | bool] = {"sandboxId": moved.id, "status": moved.status.value}
-    return Answer(200 if moved.status is WAYS[kind].after else 202, body, {"Content-Type": JSON}, facts)
+    return _answer(call, moved, 200 if moved.status is WAYS[kind].after else 202)
+
+
+def _answer(call: Call[NoBody, NoQuery], sandbox: Sandbox, status: int) -> Answer:
+    body = sandboxes.view(call.caller, sandbox).model_dump_json(by_alias=True, exclude_none=True)
+    facts: dict[str, str | int | bool] = {"sandboxId": sandbox.id, "status": sandbox.status.value}
+    return Answer(status, body, {"Content-Type": JSON}, facts)
 
 
 ROUTES = (
@@ -70,5 +81,11 @@ ROUTES = (
         "Resume a paused sandbox", NoBody, NoQuery, SandboxView, 202, also=(200,), errors=WAKE_ERRORS,
         description="Goes on where it was paused. It is admitted like a new one: `resuming` when there is room, else "
         "`queued` until there is. 200 when it runs already." + NEVER,
+    ),
+    Route(
+        Method.POST, "/v1/sandboxes/{id}/keepalive", Group.CONTROL, Access.TENANT, keep_alive,
+        "Count as use", NoBody, NoQuery, SandboxView, 200, also=(202,), errors=KEEP_ERRORS,
+        description="For use that is not seen here, such as a viewer on an open port. 200 while it runs, 202 for one "
+        "that was put to rest for not being used and is being woken.",
     ),
 )  # fmt: skip

@@ -61,6 +61,9 @@ class PolicyBody(Wire):
     """The same, for the sandboxes in one pool."""
     secrets_in_env: bool = False
     """Sandboxes may be given secrets of their project as environment variables, if every wider policy says so too."""
+    shorter_lifetime: bool | None = None
+    """`true` permits pools that cannot keep a sandbox for its whole `ttlSeconds`: it then shows a sooner `expiresAt`.
+    The global policy must say so; `false` in a narrower one forbids it again."""
     classifications: Annotated[dict[Name, ClassPolicy], Field(max_length=CLASSIFICATIONS_MAX)] = {}
     """By the `classification` that a sandbox is created with. `default` is for those not listed here."""
 

@@ -112,11 +112,12 @@ class ToldCapabilities(Told):
     max_lifetime_seconds: Count = 0
     lease_seconds: Count = 0
     snapshot_stops: bool = False
+    idles_by_itself: bool = False
 
     def value(self, features: frozenset[str]) -> Capabilities:
         return Capabilities(
             features, round(self.max_cpu * 1000), self.max_memory_mib, self.max_disk_gib, self.templates, self.regions,
-            self.max_lifetime_seconds, self.lease_seconds, self.snapshot_stops,
+            self.max_lifetime_seconds, self.lease_seconds, self.snapshot_stops, self.idles_by_itself,
         )  # fmt: skip
 
 
@@ -509,7 +510,7 @@ def info_json(info: Info, capabilities: Capabilities, features: frozenset[str], 
         features=features, max_cpu=capabilities.max_cpu_millis / 1000, max_memory_mib=capabilities.max_memory_mib,
         max_disk_gib=capabilities.max_disk_gib, templates=capabilities.templates, regions=capabilities.regions,
         max_lifetime_seconds=capabilities.max_lifetime_seconds, lease_seconds=capabilities.lease_seconds,
-        snapshot_stops=capabilities.snapshot_stops,
+        snapshot_stops=capabilities.snapshot_stops, idles_by_itself=capabilities.idles_by_itself,
     )  # fmt: skip
     shown: Json = {**limits.json_(), "features": list[JsonValue](sorted(features))}
     return {"info": about.json_(), "capabilities": shown, "operations": list[JsonValue](sorted(operations))}

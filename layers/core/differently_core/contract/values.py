@@ -143,6 +143,8 @@ class Capabilities:
     """An instance must be renewed this often; 0 means that it has no lease."""
     snapshot_stops: bool = False
     """Taking a snapshot stops the instance."""
+    idles_by_itself: bool = False
+    """An instance that nobody uses is put to sleep by the backend, and wakes on use."""
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,8 @@ class PolicyRules(BaseModel):
     egress: EgressLimit | None = None
     pool_egress: dict[str, EgressLimit] = {}
     secrets_in_env: bool = False
+    shorter_lifetime: bool | None = None
+    """True permits pools that cannot keep a sandbox for its whole time to live; None says nothing."""
     classifications: dict[str, ClassRules] = {}
 
     def for_classification(self, name: str) -> PolicyRules:
@@ -73,6 +75,7 @@ class PolicyRules(BaseModel):
             egress=_narrower(self.egress, entry.egress),
             pool_egress=self.pool_egress,
             secrets_in_env=self.secrets_in_env and entry.secrets_in_env is not False,
+            shorter_lifetime=self.shorter_lifetime,
         )
 
     def named_pools(self) -> set[str]:

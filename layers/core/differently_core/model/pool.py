@@ -82,11 +82,20 @@ class PoolView(Record):
     max_disk_gib: int = 0
     templates: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
+    idles_by_itself: bool = False
+    max_lifetime_seconds: int = 0
+    lease_seconds: int = 0
+    renews: bool = True
     bounded: bool = False
     free_cpu_millis: int = 0
     free_memory_mib: int = 0
     largest_free_cpu_millis: int = 0
     largest_free_memory_mib: int = 0
+
+    def lifetime_seconds(self) -> int:
+        """How long it keeps an instance at most; 0 for as long as is asked."""
+        lease = 0 if self.renews else self.lease_seconds
+        return min((seconds for seconds in (self.max_lifetime_seconds, lease) if seconds), default=0)
 
     @staticmethod
     def key_of(name: str) -> Key:

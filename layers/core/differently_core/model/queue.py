@@ -41,6 +41,7 @@ class QueueRow(Record):
     egress: EgressLimit | None = None
     classification: str = DEFAULT_CLASSIFICATION
     attempt: int = 0
+    ttl_seconds: int = 0
     wakes_on: str | None = None
     """The pool that keeps it, for one that was stopped or paused."""
     not_before: datetime | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import ClassVar, NamedTuple
 
@@ -57,6 +57,8 @@ GONE = ENDED | {S.TERMINATING}
 LIVE = frozenset(Status) - GONE
 ACTIVE = frozenset({S.PROVISIONING, S.RUNNING, S.PAUSING, S.RESUMING, S.STOPPING, S.STARTING})
 """States that count against a concurrency quota."""
+USE_NOTED_SECONDS = 30
+"""Use is noted at most this often, so a sandbox is idle so much later: never too early."""
 AT_REST = frozenset({S.PAUSED, S.STOPPED})
 """Kept and not running: nothing is charged for concurrency."""
 
@@ -186,7 +188,8 @@ class Sandbox(Record):
     kind: ClassVar[str] = "sandbox"
     table: ClassVar[Table] = Table.STATE
     native: ClassVar[tuple[str, ...]] = (
-        "status", "version", "generation", "org", "project", "due_at", "reason", "last_activity_at",
+        "status", "version", "generation", "org", "project", "due_at", "reason", "last_activity_at", "busy_until",
+        "busy_with",
     )  # fmt: skip
 
     id: SandboxId
@@ -233,6 +236,28 @@ class Sandbox(Record):
     expires_at: datetime | None = None
     ended_at: datetime | None = None
     last_activity_at: datetime | None = None
+    idle_timeout_seconds: int | None = None
+    """Not used for so long it is put to rest; None is never."""
+    idle_by: MoveKind | None = None
+    """How its pool puts it to rest when nobody uses it; None where it cannot, or does so by itself."""
+    idled: bool = False
+    """Put to rest because nobody used it, by us or by its backend: its next use wakes it."""
+    busy_until: datetime | None = None
+    """What runs in it keeps it awake until then at the latest."""
+    busy_with: str | None = None
+    """What that is, parted by blanks: `command` for each call that waits, `job:<id>`, or `more`."""
+
+    max_run_seconds: int | None = None
+    """Running for so long at a stretch it is put to rest."""
+    running_since: datetime | None = None
+    rested_at: datetime | None = None
+    """Since when it is kept without running."""
+    lease_ends_at: datetime | None = None
+    """When its backend ends it by itself, as last told; None when it does not."""
+    renew_at: datetime | None = None
+    """When that is to be moved on."""
+    lifetime_ends_at: datetime | None = None
+    """Longer than this its pool cannot keep it, whatever is asked."""
 
     pool: str | None = None
     region: str | None = None
@@ -263,6 +288,19 @@ class Sandbox(Record):
             **due_index(self.id, self.due_at),
             **purge_index(self.ended_at),
         }
+
+    def unused_at(self) -> datetime | None:
+        """When nobody has used it for its timeout, if nobody does from now on; whatever may still run in it."""
+        since = self.last_activity_at or self.started_at
+        timeout = self.idle_timeout_seconds
+        if self.status is not S.RUNNING or self.idle_by is None or timeout is None or since is None:
+            return None
+        return since + timedelta(seconds=timeout + USE_NOTED_SECONDS)
+
+    def idle_at(self) -> datetime | None:
+        """The same, counting what runs in it until its end: when it is put to rest if nobody uses it from now on."""
+        unused = self.unused_at()
+        return unused if unused is None or self.busy_until is None else max(unused, self.busy_until)
 
     def claimed(self, now: datetime) -> bool:
         """True while a worker of this generation is at work."""

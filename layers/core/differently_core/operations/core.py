@@ -99,7 +99,21 @@ class Tuning:
     queue_timeout_seconds_default: int = 3600
     queue_timeout_seconds_max: int = 86_400
     queue_look_seconds: float = 60.0
-    activity_seconds: float = 30.0
+    idle_timeout_seconds_default: int = 0
+    """0 is never."""
+    backstop_seconds: float = 300.0
+    """So much later than we do, a backend ends a sandbox by itself."""
+    backstop_seconds_min: float = 60.0
+    renew_seconds_min: float = 15.0
+    """Between two renewals of one lease."""
+    lifetime_margin_seconds: float = 30.0
+    """So much earlier than its pool must, we end a sandbox that the pool cannot keep for longer."""
+    retention_seconds: float = 30 * 24 * 3600
+    """How long what is stopped or paused is kept at most."""
+    job_look_seconds: float = 60.0
+    """How often a job is looked at that alone keeps a sandbox awake."""
+    wake_seconds: float = 90.0
+    """How long a call waits for the sandbox that it woke."""
     ttl_seconds_default: int = 3600
     conflict_tries_max: int = 8
 

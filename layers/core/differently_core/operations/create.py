@@ -254,7 +254,7 @@ def queue_row(sandbox: Sandbox) -> QueueRow:
         template=sandbox.template, capabilities=sandbox.capabilities, allowed_pools=sandbox.allowed_pools,
         image=sandbox.image, egress=sandbox.egress, regions=sandbox.regions, preferred_pools=sandbox.preferred_pools,
         classification=sandbox.classification, attempt=sandbox.attempt,
-        wakes_on=sandbox.pool if sandbox.move is not None else None,
+        ttl_seconds=sandbox.ttl_seconds, wakes_on=sandbox.pool if sandbox.move is not None else None,
         not_before=sandbox.not_before,
     )  # fmt: skip
 
@@ -310,6 +310,7 @@ def draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None, s
     size = _size(core, request, source)
     ttl = request.ttl_seconds or core.tuning.ttl_seconds_default
     organization, owner = core.catalog.org(org), core.catalog.project(org, project)
+    idle = request.idle_timeout_seconds
     check_admits(organization)
     check_admits(owner)
     _check_limits("organization", organization.limits, size, ttl)
@@ -326,6 +327,8 @@ def draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None, s
         egress=request.egress.limit() if request.egress is not None else None,
         has_env=bool(request.env), priority=request.priority, ttl_seconds=ttl,
         classification=request.classification if source is None else source.classification,
+        max_run_seconds=request.max_run_seconds or None,
+        idle_timeout_seconds=(core.tuning.idle_timeout_seconds_default if idle is None else idle) or None,
         queue_timeout_seconds=request.queue_timeout_seconds, idempotent=key is not None,
         created_at=core.clock.now(), created_by=KeyId(caller.actor),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Commands, jobs and files in a running sandbox: one read, the call, and at most one coalesced trace of use.
+"""Commands, jobs and files in a sandbox: one read, at most one coalesced trace of use, and the call.
 
 Nobody repeats a command: an end that was not seen is `ExecUnconfirmed`, with what was seen of the output. Command text,
 stdin and env values go to the backend and nowhere else.
@@ -7,7 +7,7 @@ stdin and env values go to the backend and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ..contract import (
@@ -32,17 +32,21 @@ from ..model.exec import (
     ExecRequest,
     FileInfo,
     Job,
+    JobState,
     Stream,
 )  # fmt: skip
 from ..model.sandbox import Sandbox
 from ..runtime.waiting import Beat, beating
+from ..store.ports import StoreThrottled
+from . import use
 from .backends import adapter_of, calling
 from .core import Caller, Core
 from .giving import mask_of
 from .masked import masked_events, masked_output, masked_result, telling_nothing
-from .sandboxes import running, touch
 
 KEEP_ALIVE_SECONDS = 15.0
+ENDS_WITHIN_SECONDS = 15.0
+"""So long after its timeout a command may still be on its way to an end."""
 T = TypeVar("T")
 
 
@@ -53,6 +57,7 @@ class Place:
     sandbox: Sandbox
     adapter: Adapter
     target: Target
+    lease: use.Lease = use.BRIEF
 
     @property
     def pool(self) -> str:
@@ -64,14 +69,21 @@ class Place:
             raise unsupported(self.adapter, operation, self.pool)
 
 
-def reach(core: Core, caller: Caller, sandbox: str, operation: Operation) -> Place:
-    """The sandbox, ready for `operation`; notes its use. Raises `NotFound`, `InvalidState`, `UnsupportedOperation`."""
-    found = running(core, caller, sandbox)
-    adapter = adapter_of(core, found.pool or "")
-    place = Place(found, adapter, Target(core.owner(found.id), found.backend_ref))
-    place.need(operation)
-    touch(core, found)
-    return place
+def reach(
+    core: Core, caller: Caller, sandbox: str, operation: Operation, seconds: float = 0.0, entry: str = use.COMMAND
+) -> Place:  # fmt: skip
+    """The sandbox, awake and ready for `operation`; notes its use, which may last `seconds`.
+
+    Raises `NotFound`, `InvalidState`, `UnsupportedOperation`, and for one that has to be woken what admission raises.
+    """
+    for _ in range(core.tuning.conflict_tries_max):
+        found = use.awake(core, caller, sandbox)
+        place = Place(found, adapter_of(core, found.pool or ""), Target(core.owner(found.id), found.backend_ref))
+        place.need(operation)
+        lease = use.lease(core, found, seconds, entry)
+        if lease is not None:
+            return replace(place, lease=lease)
+    raise StoreThrottled("This sandbox is being changed by many calls right now; repeat the call in a second.")
 
 
 def _calling(core: Core, place: Place, call: Callable[[], T]) -> T:
@@ -100,10 +112,11 @@ def _check_is_there(core: Core, place: Place) -> None:
 def run(core: Core, caller: Caller, sandbox: str, request: ExecRequest) -> CommandResult:
     """Run and wait, up to `EXEC_SECONDS_MAX_BUFFERED`."""
     _check_seconds(request, EXEC_SECONDS_MAX_BUFFERED, "a buffered command; stream it or start a job for longer")
-    place = reach(core, caller, sandbox, Operation.EXEC)
-    mask = mask_of(core, place.sandbox)
-    with telling_nothing(mask):
-        result = _calling(core, place, lambda: place.adapter.exec(place.target, request, OUTPUT_BYTES_MAX))
+    place = reach(core, caller, sandbox, Operation.EXEC, request.timeout_seconds + ENDS_WITHIN_SECONDS)
+    with use.during(core, place.sandbox, place.lease):
+        mask = mask_of(core, place.sandbox)
+        with telling_nothing(mask):
+            result = _calling(core, place, lambda: place.adapter.exec(place.target, request, OUTPUT_BYTES_MAX))
     return masked_result(mask, result)
 
 
@@ -113,11 +126,18 @@ def stream(core: Core, caller: Caller, sandbox: str, request: ExecRequest) -> It
     A pool without streaming runs the command buffered and yields what it wrote in one piece for each stream.
     """
     _check_seconds(request, EXEC_SECONDS_MAX_STREAMED, "a streamed command; start a job for longer")
-    place = reach(core, caller, sandbox, Operation.EXEC)
+    place = reach(core, caller, sandbox, Operation.EXEC, request.timeout_seconds + ENDS_WITHIN_SECONDS)
     mask = mask_of(core, place.sandbox)
-    streams = supports(place.adapter, Operation.EXEC_STREAM)
-    events = _whole(core, place, request) if streams else _buffered(core, place, request)
+    events = _in_use(core, place, request)
     return events if mask is None else masked_events(mask, events)
+
+
+def _in_use(core: Core, place: Place, request: ExecRequest) -> Iterator[ExecEvent]:
+    with use.during(core, place.sandbox, place.lease):
+        if supports(place.adapter, Operation.EXEC_STREAM):
+            yield from _whole(core, place, request)
+        else:
+            yield from _buffered(core, place, request)
 
 
 def _check_seconds(request: ExecRequest, limit: int, what: str) -> None:
@@ -170,14 +190,17 @@ def _whole(core: Core, place: Place, request: ExecRequest) -> Iterator[ExecEvent
 
 
 def start_job(core: Core, caller: Caller, sandbox: str, request: ExecRequest, job: str | None) -> Job:
-    place = reach(core, caller, sandbox, Operation.JOB_START)
     identity = job if job is not None else core.ids.new("job")
+    lasts = request.timeout_seconds + ENDS_WITHIN_SECONDS
+    place = reach(core, caller, sandbox, Operation.JOB_START, lasts, _entry(identity))
     return _calling(core, place, lambda: place.adapter.job_start(place.target, identity, request))
 
 
 def job_status(core: Core, caller: Caller, sandbox: str, job: str) -> Job:
     place = reach(core, caller, sandbox, Operation.JOB_STATUS)
-    return _calling(core, place, lambda: place.adapter.job_status(place.target, job))
+    found = _calling(core, place, lambda: place.adapter.job_status(place.target, job))
+    _seen(core, place, job, ended=found.state is not JobState.RUNNING)
+    return found
 
 
 def job_output(core: Core, caller: Caller, sandbox: str, job: str, which: Stream, offset: int, limit: int) -> JobOutput:
@@ -192,7 +215,19 @@ def job_output(core: Core, caller: Caller, sandbox: str, job: str, which: Stream
 
 def stop_job(core: Core, caller: Caller, sandbox: str, job: str) -> Job:
     place = reach(core, caller, sandbox, Operation.JOB_STOP)
-    return _calling(core, place, lambda: place.adapter.job_stop(place.target, job))
+    found = _calling(core, place, lambda: place.adapter.job_stop(place.target, job))
+    _seen(core, place, job, ended=found.state is not JobState.RUNNING)
+    return found
+
+
+def _entry(job: str) -> str:
+    return f"job:{job}"
+
+
+def _seen(core: Core, place: Place, job: str, *, ended: bool) -> None:
+    """A job that has ended keeps nothing awake any more."""
+    if ended and _entry(job) in (place.sandbox.busy_with or "").split():
+        use.release(core, lambda: core.store.get(Sandbox, place.sandbox.key()), _entry(job))
 
 
 def read_file(core: Core, caller: Caller, sandbox: str, path: str) -> FileContent:

@@ -15,7 +15,8 @@ from ..errors import InvalidState
 from ..model.queue import QueueRow
 from ..model.quota import Scope
 from ..model.sandbox import GONE, WAYS, Move, MoveKind, Reason, Reservation, Sandbox, Status
-from ..store.ports import Action, Committed, Delete, Put, Refused, StoreThrottled
+from ..store.ports import Absent, Action, Committed, Delete, Put, Refused, StoreThrottled
+from . import times
 from .accounts import take
 from .backends import adapter_of
 from .core import Caller, Core
@@ -50,8 +51,11 @@ def ask(core: Core, caller: Caller, sandbox: str, kind: MoveKind) -> Sandbox:
         found = find(core, caller, sandbox)
         _check_offered(core, found, kind)
         if _is_so_already(found, kind):
-            return found
-        moved = _decide(core, caller, found, kind)
+            if not found.idled or WAYS[kind].wakes:
+                return found
+            moved = _own(core, caller, found, kind)
+        else:
+            moved = _decide(core, caller, found, kind)
         if moved is not None:
             return moved
     raise StoreThrottled("This sandbox is being changed by many calls right now; repeat the call in a second.")
@@ -59,8 +63,10 @@ def ask(core: Core, caller: Caller, sandbox: str, kind: MoveKind) -> Sandbox:
 
 def _check_offered(core: Core, found: Sandbox, kind: MoveKind) -> None:
     """Before any I/O, and whatever the sandbox is doing: what its pool cannot do it can never do."""
-    if found.status in GONE or found.backend_ref is None:
-        raise InvalidState(f"The sandbox is {found.status}; it cannot be {_SAID[kind]}.", status=found.status.value)
+    over = times.is_over(core, found)
+    if found.status in GONE or found.backend_ref is None or over:
+        what = "at the end of its time" if over else found.status.value
+        raise InvalidState(f"The sandbox is {what}; it cannot be {_SAID[kind]}.", status=found.status.value)
     assert found.pool is not None
     adapter = adapter_of(core, found.pool)
     if not supports(adapter, OPERATIONS[kind]):
@@ -81,6 +87,13 @@ def _decide(core: Core, caller: Caller, found: Sandbox, kind: MoveKind) -> Sandb
     if found.status is Status.QUEUED and found.move is not None and found.move.way.before is way.after:
         return _stay(core, caller, found, kind)
     raise _not_now(found, kind)
+
+
+def _own(core: Core, caller: Caller, found: Sandbox, kind: MoveKind) -> Sandbox | None:
+    """It rests, or will, because nobody used it; from now on because a caller wants it so, and use does not wake it."""
+    changed, put = write(found, found.with_(idled=False, reason=_asked(core, caller, kind)))
+    event = core.event(caller, f"sandbox.{kind}", found.id, found.org, project=found.project, pool=found.pool)
+    return changed if isinstance(core.commit([put, Put(event, (Absent(),), "event")]), Committed) else None
 
 
 def _not_now(found: Sandbox, kind: MoveKind) -> InvalidState:
@@ -114,9 +127,26 @@ def _intent(core: Core, found: Sandbox, kind: MoveKind, status: Status, reason: 
     )  # fmt: skip
 
 
-def _leave(core: Core, caller: Caller, found: Sandbox, kind: MoveKind, reason: Reason) -> Sandbox | None:
+def fall_asleep(core: Core, caller: Caller, found: Sandbox, kind: MoveKind) -> Sandbox | None:
+    """Nobody uses it: to rest, until somebody does; None when it was used, or changed, meanwhile."""
+    detail = f"not used for {found.idle_timeout_seconds} s"
+    reason = Reason(code="idle", source="timer", detail=detail, at=core.clock.now())
+    return _leave(core, caller, found, kind, reason, idled=True)
+
+
+def run_out(core: Core, caller: Caller, found: Sandbox, kind: MoveKind) -> Sandbox | None:
+    """It has run for as long as it may; only a caller wakes it again."""
+    detail = f"ran for {found.max_run_seconds} s"
+    reason = Reason(code="max_run_reached", source="timer", detail=detail, at=core.clock.now())
+    return _leave(core, caller, found, kind, reason)
+
+
+def _leave(
+    core: Core, caller: Caller, found: Sandbox, kind: MoveKind, reason: Reason, *, idled: bool = False
+) -> Sandbox | None:  # fmt: skip
     """From running to rest; what it holds is given back when the backend has finished."""
-    changed, put = write(found, _intent(core, found, kind, WAYS[kind].during, reason))
+    intended = _intent(core, found, kind, WAYS[kind].during, reason)
+    changed, put = write(found, intended.with_(idled=idled, busy_until=None, busy_with=None))
     if isinstance(core.commit([put, event_of(core, caller, f"sandbox.{kind}", found, changed)]), Refused):
         return None
     core.nudges.worker(changed.id)
@@ -124,6 +154,14 @@ def _leave(core: Core, caller: Caller, found: Sandbox, kind: MoveKind, reason: R
 
 
 # Waking
+
+
+def use(core: Core, caller: Caller, found: Sandbox) -> Sandbox | None:
+    """Wake one that was put to rest for not being used; None when somebody else wrote meanwhile."""
+    kind = MoveKind.START if found.status is Status.STOPPED else MoveKind.RESUME
+    _check_offered(core, found, kind)
+    reason = Reason(code="used", source="caller", detail=f"by {caller.actor}", at=core.clock.now())
+    return _wake(core, caller, found, kind, reason)
 
 
 def follow_awake(core: Core, caller: Caller, found: Sandbox, kind: MoveKind, reason: Reason) -> Sandbox | None:
@@ -215,7 +253,7 @@ def queued(
 
 def _stay(core: Core, caller: Caller, found: Sandbox, kind: MoveKind) -> Sandbox | None:
     """It waits to be woken and is asked to rest: it rests already."""
-    return no_longer_waiting(core, caller, found, _asked(core, caller, kind))
+    return no_longer_waiting(core, caller, found.with_(idled=False), _asked(core, caller, kind))
 
 
 def no_longer_waiting(core: Core, caller: Caller, found: Sandbox, reason: Reason) -> Sandbox | None:
@@ -223,9 +261,9 @@ def no_longer_waiting(core: Core, caller: Caller, found: Sandbox, reason: Reason
     assert found.move is not None
     resting = found.with_(
         status=found.move.way.before, move=None, claim=None, reason=reason, generation=found.generation + 1,
-        queue_deadline=None, not_before=None, rejections=(), due_at=found.expires_at,
+        queue_deadline=None, not_before=None, rejections=(),
     )  # fmt: skip
-    changed, put = write(found, resting)
+    changed, put = write(found, times.at_large(core, resting))
     actions: Sequence[Action] = [
         put,
         Delete(QueueRow, QueueRow.key_of(found.org, found.priority, found.id), "queue"),

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from ..contract import Adapter, Instance, InstanceState, Progress, Target, Transition, Transitioned
-from ..errors import BackendError, DifferentlyError, InsufficientCapacity, InvalidState, NotFound
+from ..errors import BackendError, DifferentlyError, InsufficientCapacity, InvalidState, NotFound, UnsupportedOperation
 from ..model.attempt import Attempt
 from ..model.sandbox import Claim, Condition, Conditions, Move, MoveKind, Reason, Sandbox, Status
 from ..store.ports import Action, Committed, Refused
+from . import leases, times
 from .accounts import give_back
 from .attempts import newest
 from .backends import adapter_of, calling, mark_unhealthy, reachable
@@ -212,30 +213,38 @@ def _take_what_is(core: Core, sandbox: Sandbox, move: Move, adapter: Adapter, wh
 
 def _arrive(core: Core, sandbox: Sandbox, move: Move, seen: Instance, adapter: Adapter) -> None:
     if not move.way.wakes:
-        _rest(core, sandbox, move, seen)
+        _rest(core, sandbox, move, seen, adapter)
         return
     probed = reachable(core, adapter, _target(core, sandbox))
     if probed is None and core.clock.now() < move.until:
         _look_again(core, sandbox)
     else:
-        _run(core, sandbox, move, seen, probed)
+        _run(core, sandbox, move, seen, adapter, probed)
 
 
-def _rest(core: Core, sandbox: Sandbox, move: Move, seen: Instance) -> None:
+def _rest(core: Core, sandbox: Sandbox, move: Move, seen: Instance, adapter: Adapter) -> None:
     """The backend has finished: what the sandbox held goes back with the write that says so."""
 
     def decide(found: Sandbox) -> tuple[Sandbox, list[Action]]:
         resting = found.with_(
-            status=move.way.after, move=None, claim=None, reservation=None, due_at=found.expires_at,
+            status=move.way.after,
+            move=None,
+            claim=None,
+            reservation=None,
             incarnation=seen.incarnation,
-        )  # fmt: skip
-        return resting, list(give_back(found))
+            rested_at=core.clock.now(),
+            running_since=None,
+        )
+        kept = leases.told(core, resting, adapter, seen.expires_at)
+        return times.at_large(core, kept), list(give_back(found))
 
     if _conclude(core, sandbox, decide, rests=move.way.after):
         core.nudges.dispatch()
 
 
-def _run(core: Core, sandbox: Sandbox, move: Move, seen: Instance, probed: Condition | None) -> None:
+def _run(
+    core: Core, sandbox: Sandbox, move: Move, seen: Instance, adapter: Adapter, probed: Condition | None
+) -> None:  # fmt: skip
     """It runs again. One in which no command runs by the end of the move is shown with that, and kept."""
     now = core.clock.now()
     conditions = Conditions(
@@ -249,10 +258,10 @@ def _run(core: Core, sandbox: Sandbox, move: Move, seen: Instance, probed: Condi
     def decide(found: Sandbox) -> tuple[Sandbox, list[Action]]:
         running = found.with_(
             status=Status.RUNNING, move=None, claim=None, reason=None if probed is not None else unreachable,
-            due_at=found.expires_at, conditions=conditions, queue_deadline=None, last_activity_at=now,
-            incarnation=seen.incarnation,
+            conditions=conditions, queue_deadline=None, last_activity_at=now, incarnation=seen.incarnation, idled=False,
+            running_since=now, rested_at=None,
         )  # fmt: skip
-        return running, []
+        return times.at_large(core, leases.told(core, running, adapter, seen.expires_at)), []
 
     _conclude(core, sandbox, decide, rests=None)
 
@@ -263,15 +272,21 @@ def _back(core: Core, sandbox: Sandbox, move: Move, code: str, detail: str) -> N
     reason = Reason(code=code, source="backend", detail=detail, at=core.clock.now())
 
     def decide(found: Sandbox) -> tuple[Sandbox, list[Action]]:
-        before = found.with_(
-            status=move.way.before, move=None, claim=None, reason=reason, due_at=found.expires_at, queue_deadline=None
-        )
-        if not move.way.wakes:
-            return before, []
-        return before.with_(reservation=None), list(give_back(found))
+        before = found.with_(status=move.way.before, move=None, claim=None, reason=reason, queue_deadline=None)
+        if move.way.wakes:
+            return times.at_large(core, before.with_(reservation=None)), list(give_back(found))
+        return times.at_large(core, _still_awake(core, before, code)), []
 
     if _conclude(core, sandbox, decide, rests=move.way.before if move.way.wakes else None) and move.way.wakes:
         core.nudges.dispatch()
+
+
+def _still_awake(core: Core, running: Sandbox, code: str) -> Sandbox:
+    """One that was to be put to rest for not being used is left alone as long again; for good where that cannot be."""
+    if not running.idled:
+        return running
+    idle_by = None if code == UnsupportedOperation.code else running.idle_by
+    return running.with_(idled=False, idle_by=idle_by, last_activity_at=core.clock.now())
 
 
 def _wait_again(core: Core, sandbox: Sandbox, move: Move, error: InsufficientCapacity) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from ..contract import Adapter, StoredSecret, parse_reference
+from ..contract import Adapter, Operation, StoredSecret, parse_reference, supports
 from ..errors import DifferentlyError, InvalidRequest, InvalidState, NotFound
 from ..model.pool import Pool, PoolState, PoolView
 from ..model.quota import Counter, Scope
@@ -229,9 +229,11 @@ def _look(core: Core, pool: Pool, adapter: Adapter) -> PoolView:
         name=pool.name, at=core.clock.now(), healthy=True, version=about.version, warnings=about.warnings,
         features=tuple(sorted(can.features)),
         max_cpu_millis=can.max_cpu_millis, max_memory_mib=can.max_memory_mib, max_disk_gib=can.max_disk_gib,
-        templates=can.templates, regions=can.regions, bounded=room.bounded, free_cpu_millis=room.free_cpu_millis,
-        free_memory_mib=room.free_memory_mib, largest_free_cpu_millis=room.largest_free_cpu_millis,
-        largest_free_memory_mib=room.largest_free_memory_mib,
+        idles_by_itself=can.idles_by_itself, max_lifetime_seconds=can.max_lifetime_seconds,
+        lease_seconds=can.lease_seconds, renews=supports(adapter, Operation.RENEW),
+        templates=can.templates, regions=can.regions, bounded=room.bounded,
+        free_cpu_millis=room.free_cpu_millis, free_memory_mib=room.free_memory_mib,
+        largest_free_cpu_millis=room.largest_free_cpu_millis, largest_free_memory_mib=room.largest_free_memory_mib,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from ..model.reconciliation import SUSPECTS_MAX, Reconciliation
 from ..model.sandbox import ENDED, LIVE, MoveKind, Reason, Sandbox, Status
 from ..runtime.ids import SandboxId
 from ..store.ports import Action, Committed, Put, StoreThrottled, StoreUnavailable
-from . import moves
+from . import leases, moves, times
 from .accounts import give_back
 from .attempts import newest, unsettled
 from .backends import adapter_of, calling, delete_instance, share_a_backend
@@ -208,7 +208,7 @@ def _lose(run: _Pass, attempt: Attempt) -> bool:
     else:
         return True
     detail = "absent from two complete lists and from a direct look"
-    reason = Reason(code="instance_lost", source="backend", detail=detail, at=core.clock.now())
+    reason = Reason(code=leases.lapse_code(core, sandbox), source="backend", detail=detail, at=core.clock.now())
     # Its instance is gone; a second one of the same create may be there, which the cleanup looks for.
     if isinstance(end(core, RECONCILER, sandbox, Status.FAILED, reason, stored, proved=False), Committed):
         run.count(lost=1)
@@ -238,7 +238,9 @@ def _follow(run: _Pass, attempt: Attempt, instance: Instance) -> bool:
         kind = WOKEN.get(sandbox.status)
         done = kind is None or moves.follow_awake(core, RECONCILER, sandbox, kind, reason) is not None
     elif instance.state in FOLLOWED:
-        done = _rest(core, sandbox, stored, FOLLOWED[instance.state], reason)
+        view = core.catalog.pools().views.get(run.pool)
+        idled = instance.idle or (view is not None and view.idles_by_itself)
+        done = _rest(core, sandbox.with_(idled=idled), stored, FOLLOWED[instance.state], reason)
     else:
         done = isinstance(end(core, RECONCILER, sandbox, Status.FAILED, reason, stored, proved=False), Committed)
     if done:
@@ -251,8 +253,11 @@ def _rest(core: Core, sandbox: Sandbox, attempt: Attempt, status: Status, reason
     expected = write_attempt(attempt, attempt.with_(rests=status))
     if sandbox.status is status:
         return isinstance(core.commit([expected]), Committed)
-    at_rest = sandbox.with_(status=status, reason=reason, reservation=None, claim=None)
-    changed, put = write(sandbox, at_rest)
+    at_rest = sandbox.with_(
+        status=status, reason=reason, reservation=None, claim=None, busy_until=None, busy_with=None,
+        rested_at=core.clock.now(), running_since=None,
+    )  # fmt: skip
+    changed, put = write(sandbox, times.at_large(core, at_rest))
     actions: list[Action] = [
         put,
         expected,

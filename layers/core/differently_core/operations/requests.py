@@ -46,6 +46,12 @@ def _reads_as_written(value: str) -> str:
     return value
 
 
+def _never_or_a_while(seconds: int) -> int:
+    if 0 < seconds < IDLE_SECONDS_MIN:
+        raise ValueError(f"use 0 for never, or at least {IDLE_SECONDS_MIN}")
+    return seconds
+
+
 def _known_capability(name: str) -> str:
     if name not in KNOWN:
         raise ValueError(f"unknown capability; known are {', '.join(sorted(REQUESTABLE))}")
@@ -66,6 +72,8 @@ NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Image = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[\x21-\x7e]+$")]
 TtlSeconds = Annotated[int, Field(ge=0, le=TTL_SECONDS_CEILING)]
+IDLE_SECONDS_MIN = 10
+IdleSeconds = Annotated[int, Field(ge=0, le=TTL_SECONDS_CEILING), AfterValidator(_never_or_a_while)]
 
 
 def env_size(env: dict[str, str]) -> dict[str, str]:
@@ -148,6 +156,11 @@ class CreateSandbox(Wire):
     placement: Placement = Placement()
     ttl_seconds: TtlSeconds = 0
     """0 means the operator's default."""
+    max_run_seconds: Annotated[int, Field(ge=0, le=TTL_SECONDS_CEILING)] | None = None
+    """Running for so long at a stretch it is paused, or stopped, or where its pool can do neither ended. 0 is never."""
+    idle_timeout_seconds: IdleSeconds | None = None
+    """Not used for so long it is paused, or stopped where the pool cannot pause, and wakes on its next use. 0 is never;
+    absent means the operator's default."""
     queue_timeout_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
     """0 refuses at once what cannot start now."""
     priority: Annotated[int, Field(ge=PRIORITY_MIN, le=PRIORITY_MAX)] = 0
@@ -178,6 +191,8 @@ class UpdateSandbox(Wire):
 
     ttl_seconds: Annotated[int, Field(ge=1, le=TTL_SECONDS_CEILING)] | None = None
     """Counted from now."""
+    idle_timeout_seconds: IdleSeconds | None = None
+    """0 is never. Counted from now."""
     labels: Labels | None = None
 
 
@@ -226,8 +241,13 @@ class MoveView(Wire):
 
 
 class Effective(Wire):
-    """What it really got, where that may be less than was asked."""
+    """What was asked for, as it is in force where the sandbox is."""
 
+    ttl_seconds: int
+    idle_timeout_seconds: int | None = None
+    """Absent where it is never put to rest for not being used."""
+    expires_at: datetime | None = None
+    """Sooner than was asked for where its pool cannot keep it for so long, and policy permits that."""
     egress: Egress | None = None
     """Absent while nothing is restricted."""
 
@@ -257,10 +277,12 @@ class SandboxView(Wire):
     priority: int = 0
     classification: str = DEFAULT_CLASSIFICATION
     egress: Egress | None = None
-    effective: Effective | None = None
     pool: str | None = None
     region: str | None = None
     ttl_seconds: int
+    idle_timeout_seconds: int | None = None
+    max_run_seconds: int | None = None
+    effective: Effective
     attempts: int = 0
     waiting_for: list[PoolReason] = []
     created_at: datetime
@@ -270,11 +292,21 @@ class SandboxView(Wire):
     expires_at: datetime | None = None
     ended_at: datetime | None = None
     last_activity_at: datetime | None = None
+    """Noted at most every 30 seconds. Reading a sandbox is no use of it."""
+    idled: bool | None = None
+    """`true` for one that was put to rest because nobody used it: its next use wakes it."""
+    idle_at: datetime | None = None
+    """When it is put to rest if nobody uses it."""
+    busy_with: list[str] | None = None
+    """What keeps it awake: calls that wait for their command, and jobs."""
+    busy_until: datetime | None = None
+    """Until then at the latest."""
     backend_ref: str | None = None
 
     @classmethod
     def of(cls, sandbox: Sandbox, *, operator: bool = False) -> SandboxView:
         size = sandbox.size
+        busy = sandbox.busy_until is not None and sandbox.busy_until == sandbox.idle_at()
         return cls(
             id=sandbox.id,
             org=sandbox.org,
@@ -295,10 +327,17 @@ class SandboxView(Wire):
             priority=sandbox.priority,
             classification=sandbox.classification,
             egress=Egress.of(sandbox.egress) if sandbox.egress is not None else None,
-            effective=Effective(egress=Egress.of(sandbox.egress_rules)) if sandbox.egress_rules is not None else None,
             pool=sandbox.pool,
             region=sandbox.region,
             ttl_seconds=sandbox.ttl_seconds,
+            idle_timeout_seconds=sandbox.idle_timeout_seconds,
+            max_run_seconds=sandbox.max_run_seconds,
+            effective=Effective(
+                egress=Egress.of(sandbox.egress_rules) if sandbox.egress_rules is not None else None,
+                expires_at=sandbox.expires_at,
+                ttl_seconds=sandbox.ttl_seconds,
+                idle_timeout_seconds=sandbox.idle_timeout_seconds if sandbox.idle_by is not None else None,
+            ),
             attempts=sandbox.attempt,
             waiting_for=[PoolReason(pool=entry.pool, reason=entry.reason) for entry in sandbox.rejections]
             if sandbox.status is Status.QUEUED
@@ -310,6 +349,10 @@ class SandboxView(Wire):
             expires_at=sandbox.expires_at,
             ended_at=sandbox.ended_at,
             last_activity_at=sandbox.last_activity_at,
+            idled=sandbox.idled or None,
+            idle_at=sandbox.idle_at(),
+            busy_with=sandbox.busy_with.split() if busy and sandbox.busy_with else None,
+            busy_until=sandbox.busy_until if busy else None,
             backend_ref=sandbox.backend_ref if operator else None,
         )
 

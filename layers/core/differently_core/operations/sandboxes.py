@@ -16,12 +16,13 @@ from ..model.idempotency import IdempotencyRow
 from ..model.sandbox import ENDED, GONE, LIVE, Reason, Sandbox, Status, list_index
 from ..runtime.ids import ProjectId, SandboxId, is_id, keyed_bytes
 from ..store.ports import Absent, AnyOf, Committed, Delete, Equals, OneOf, Put, Refused, StoreThrottled, Update
+from . import times
 from .core import Caller, Core
 from .cursors import seal, unseal
 from .requests import Deletion, SandboxView, UpdateSandbox
 
 AT_LARGE = frozenset({Status.RUNNING, Status.PAUSED, Status.STOPPED})
-"""States in which nothing but the end of its time to live is due."""
+"""States in which only time brings something about."""
 LIST_LIMIT_DEFAULT = 50
 LIST_LIMIT_MAX = 200
 LIST_PAGES_MAX = 5
@@ -56,17 +57,14 @@ def _visible(caller: Caller, sandbox: Sandbox) -> bool:
     return caller.operator or (sandbox.project == caller.project and sandbox.org == caller.org)
 
 
-def running(core: Core, caller: Caller, sandbox: str) -> Sandbox:
-    """The sandbox, if it can run a command now; raises `InvalidState` saying why not and what to do."""
-    found = find(core, caller, sandbox)
-    if found.status is Status.RUNNING:
-        return found
+def not_running(found: Sandbox) -> InvalidState:
+    """Why nothing can run in it now, and what to do."""
     if found.status in GONE:
         why = f": {found.reason.code}" if found.reason else ""
-        raise InvalidState(f"The sandbox is {found.status}{why}. Create a new one.", status=found.status.value)
+        return InvalidState(f"The sandbox is {found.status}{why}. Create a new one.", status=found.status.value)
     here = f"/v1/sandboxes/{found.id}"
     wake = {Status.STOPPED: f"POST {here}/start", Status.PAUSED: f"POST {here}/resume"}.get(found.status)
-    raise InvalidState(
+    return InvalidState(
         f"The sandbox is {found.status}, not running; {wake or f'GET {here}/wait?for=running'} first.",
         status=found.status.value,
     )
@@ -194,7 +192,10 @@ def update(core: Core, caller: Caller, sandbox: str, change: UpdateSandbox) -> S
     """Change labels and lifetime; the new lifetime counts from now and wins over an expiry decided on the old one."""
     if change == UpdateSandbox():
         return find(core, caller, sandbox)  # nothing is asked, so nothing is written and nothing is logged
-    return revise(core, lambda: find(core, caller, sandbox), lambda found: _updated(core, caller, found, change))
+    after = revise(core, lambda: find(core, caller, sandbox), lambda found: _updated(core, caller, found, change))
+    if after.renew_at is not None and after.renew_at <= core.clock.now():
+        core.nudges.worker(after.id)
+    return after
 
 
 def _updated(core: Core, caller: Caller, found: Sandbox, change: UpdateSandbox) -> tuple[Sandbox, list[Put]]:
@@ -203,21 +204,34 @@ def _updated(core: Core, caller: Caller, found: Sandbox, change: UpdateSandbox) 
     changes: dict[str, object] = {}
     if change.labels is not None:
         changes["labels"] = dict(change.labels)
+    if change.idle_timeout_seconds is not None:
+        changes["idle_timeout_seconds"] = change.idle_timeout_seconds or None
+        if found.status is Status.RUNNING:
+            changes["last_activity_at"] = core.clock.now()
     if change.ttl_seconds is not None:
         _check_ttl(core, found, change.ttl_seconds)
         changes["ttl_seconds"] = change.ttl_seconds
         if found.expires_at is not None:
-            expires = core.after(change.ttl_seconds)
+            now = core.clock.now()
+            expires = times.expiry(found, now, change.ttl_seconds)
+            if expires < now + timedelta(seconds=change.ttl_seconds):
+                _check_shorter(core, found, expires - now, change.ttl_seconds)
             changes["expires_at"] = expires
-            if found.status in AT_LARGE:
-                changes["due_at"] = expires
-            elif found.due_at is not None:
-                changes["due_at"] = min(found.due_at, expires)
+    after = found.with_(**changes)
+    if change.ttl_seconds is not None:
+        after = times.extended(core, after)
+    if after.status in AT_LARGE:
+        after = times.at_large(core, after)
+    elif after.due_at is not None and after.expires_at is not None:
+        after = after.with_(due_at=min(after.due_at, after.expires_at))
     event = core.event(
         caller, "sandbox.update", found.id, found.org, project=found.project,
-        details={"ttlSeconds": change.ttl_seconds, "labels": change.labels is not None},
+        details={
+            "ttlSeconds": change.ttl_seconds, "idleTimeoutSeconds": change.idle_timeout_seconds,
+            "labels": change.labels is not None,
+        },
     )  # fmt: skip
-    return found.with_(**changes), [Put(event, (Absent(),), "event")]
+    return after, [Put(event, (Absent(),), "event")]
 
 
 def _check_ttl(core: Core, sandbox: Sandbox, seconds: int) -> None:
@@ -226,6 +240,16 @@ def _check_ttl(core: Core, sandbox: Sandbox, seconds: int) -> None:
     if seconds > limit:
         raise LimitExceeded(
             f"ttlSeconds {seconds} is over the limit of {limit}; ask for less.",
+            resource="ttlSeconds", requested=seconds, limit=limit,
+        )  # fmt: skip
+
+
+def _check_shorter(core: Core, sandbox: Sandbox, most: timedelta, seconds: int) -> None:
+    """Its pool cannot keep it for so long: refused, unless policy permits the shorter life that it then shows."""
+    if not core.catalog.rules(sandbox.org, sandbox.project, sandbox.classification).shorter_lifetime:
+        limit = max(0, int(most.total_seconds()))
+        raise LimitExceeded(
+            f"ttlSeconds {seconds} is longer than its pool can keep it: {limit} s from now at most.",
             resource="ttlSeconds", requested=seconds, limit=limit,
         )  # fmt: skip
 
@@ -291,22 +315,6 @@ def _already_gone(sandbox: str, project: str, outcome: Refused) -> Deletion:
         raise _not_found(sandbox)
     at = row.reason.at if row.reason is not None else row.created_at
     return Deletion(id=row.id, status=row.status, requested_at=at)
-
-
-def touch(core: Core, sandbox: Sandbox) -> None:
-    """Note use of a running sandbox, at most once in `activity_seconds`; losing the race to a delete is fine."""
-    now = core.clock.now()
-    last = sandbox.last_activity_at
-    if last is not None and now - last < timedelta(seconds=core.tuning.activity_seconds):
-        return
-    core.store.transact(
-        [
-            Update(
-                Sandbox, sandbox.key(), "sandbox", set={"last_activity_at": stamp(now)}, add={"version": 1},
-                when=(Equals("status", Status.RUNNING.value),),
-            )
-        ]
-    )  # fmt: skip
 
 
 def view(caller: Caller, sandbox: Sandbox) -> SandboxView:

@@ -12,4 +12,5 @@ def wish_of(entry: Sandbox | QueueRow) -> Wish:
         sandbox=entry.id if isinstance(entry, Sandbox) else entry.sandbox, size=entry.size, template=entry.template,
         capabilities=entry.capabilities, allowed_pools=entry.allowed_pools, regions=entry.regions,
         preferred_pools=entry.preferred_pools, image=entry.image, egress=entry.egress,
+        ttl_seconds=entry.ttl_seconds,
     )  # fmt: skip

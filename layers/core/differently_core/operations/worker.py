@@ -37,7 +37,7 @@ from ..store.ports import (
     Put,
     Refused,
 )  # fmt: skip
-from . import forking, moves, moving
+from . import forking, idle, leases, moves, moving, times
 from .accounts import give_back
 from .attempts import newest, unsettled
 from .backends import (
@@ -76,8 +76,12 @@ def step(core: Core, sandbox: SandboxId) -> None:
             _wait_on(core, found)
         case Status.PROVISIONING:
             _provision(core, found)
-        case Status.RUNNING | Status.PAUSED | Status.STOPPED:
-            _expire(core, found)
+        case Status.RUNNING:
+            if not (_expire(core, found) or _run_out(core, found) or leases.settle(core, found)):
+                idle.settle(core, found)
+        case Status.PAUSED | Status.STOPPED:
+            if not (_expire(core, found) or leases.settle(core, found)):
+                _look_later(core, found)
         case Status.PAUSING | Status.RESUMING | Status.STOPPING | Status.STARTING:
             if not _expire(core, found):
                 moving.carry_on(core, found)
@@ -124,14 +128,15 @@ def _waited_for(sandbox: Sandbox) -> str:
 
 
 def _expire(core: Core, sandbox: Sandbox) -> bool:
-    """The time to live is over: the same end as a delete, unless the lifetime was extended meanwhile.
+    """Its time is over: the same end as a delete, unless its lifetime was extended meanwhile. False while it is not."""
+    reason = _over(core, sandbox)
+    if reason is not None:
+        _end_of_time(core, sandbox, reason)
+    return reason is not None
 
-    False while it is not.
-    """
+
+def _end_of_time(core: Core, sandbox: Sandbox, reason: Reason) -> None:
     now = core.clock.now()
-    if sandbox.expires_at is None or now < sandbox.expires_at:
-        return False
-    reason = Reason(code="ttl_expired", source="timer", detail=f"after {sandbox.ttl_seconds} s", at=now)
     going = sandbox.with_(
         status=Status.TERMINATING, generation=sandbox.generation + 1, reason=reason, claim=None, due_at=now
     )
@@ -140,7 +145,37 @@ def _expire(core: Core, sandbox: Sandbox) -> bool:
     outcome = core.commit([*actions, free_key(sandbox.id)] if sandbox.idempotent else actions)
     if isinstance(outcome, Committed):
         _terminate(core, changed)
+
+
+def _over(core: Core, sandbox: Sandbox) -> Reason | None:
+    """Why its time is over, if it is."""
+    now = core.clock.now()
+    if sandbox.expires_at is not None and now >= sandbox.expires_at:
+        capped = sandbox.lifetime_ends_at is not None and sandbox.expires_at >= sandbox.lifetime_ends_at
+        detail = "its pool keeps it no longer" if capped else f"after {sandbox.ttl_seconds} s"
+        return Reason(code="ttl_expired", source="timer", detail=detail, at=now)
+    kept_until = times.kept_until(core, sandbox)
+    if kept_until is not None and now >= kept_until:
+        detail = f"{sandbox.status} since {sandbox.rested_at:%Y-%m-%dT%H:%M:%SZ}"
+        return Reason(code="retention_expired", source="timer", detail=detail, at=now)
+    return None
+
+
+def _run_out(core: Core, sandbox: Sandbox) -> bool:
+    """It has run for as long at a stretch as it may: to rest with it, or where its pool cannot, to its end."""
+    now, until = core.clock.now(), times.runs_until(sandbox)
+    if until is None or now < until:
+        return False
+    if not idle.run_out(core, sandbox):
+        detail = f"after {sandbox.max_run_seconds} s"
+        _end_of_time(core, sandbox, Reason(code="max_run_reached", source="timer", detail=detail, at=now))
     return True
+
+
+def _look_later(core: Core, sandbox: Sandbox) -> None:
+    """It was due for something that has been put off since."""
+    if sandbox.due_at is not None and sandbox.due_at <= core.clock.now():
+        core.store.transact([write(sandbox, times.at_large(core, sandbox))[1]])
 
 
 # Provisioning
@@ -290,7 +325,7 @@ def _advance(
             _failed_instance(core, sandbox, attempt, error.message)
             return
         if probed is not None and confined is not None:
-            _admit(core, sandbox, attempt, instance, probed, confined, before)
+            _admit(core, sandbox, attempt, instance, adapter, probed, confined, before)
             return
     elif instance.state is InstanceState.ERROR:
         _failed_instance(core, sandbox, attempt, instance.message or "the backend reports it failed")
@@ -320,15 +355,16 @@ def _confined(core: Core, adapter: Adapter, sandbox: Sandbox, instance: Instance
 
 
 def _admit(
-    core: Core, sandbox: Sandbox, attempt: Attempt, instance: Instance, probed: Condition, confined: str,
-    before: Attempt,
+    core: Core, sandbox: Sandbox, attempt: Attempt, instance: Instance, adapter: Adapter, probed: Condition,
+    confined: str, before: Attempt,
 ) -> None:  # fmt: skip
     debts = _debts(core, sandbox, attempt)
     if any(debt.ref == instance.ref for debt in debts):
         _leave_to_cleanup(core, sandbox, attempt)
         return
     now = core.clock.now()
-    expires = now + timedelta(seconds=sandbox.ttl_seconds)
+    sandbox = sandbox.with_(lifetime_ends_at=_lifetime_end(core, attempt))
+    expires = times.expiry(sandbox, now, sandbox.ttl_seconds)
     conditions = Conditions(
         seen=Condition(at=now, evidence=f"instance {instance.state} with our labels"),
         reachable=probed,
@@ -337,10 +373,12 @@ def _admit(
     )
     running = sandbox.with_(
         status=Status.RUNNING, backend_ref=instance.ref, incarnation=instance.incarnation,
-        region=instance.region or sandbox.region, claim=None, started_at=now, expires_at=expires, due_at=expires,
-        last_activity_at=now, conditions=conditions, reason=None, queue_deadline=None, not_before=None, rejections=(),
+        region=instance.region or sandbox.region, claim=None, started_at=now, expires_at=expires,
+        last_activity_at=now, idle_by=idle.way_to_rest(core, adapter, attempt.pool), conditions=conditions, reason=None,
+        queue_deadline=None, not_before=None, rejections=(),
     )  # fmt: skip
-    changed, put = write(sandbox, running)
+    noted = leases.told(core, running.with_(running_since=now), adapter, instance.expires_at)
+    changed, put = write(sandbox, times.at_large(core, noted))
     live = write_attempt(before, attempt.with_(status=AttemptState.LIVE, due_at=None))
     unchanged: list[Action] = [
         Check(Attempt, debt.key(), f"debt {debt.number}", (Equals("version", debt.version),)) for debt in debts
@@ -351,6 +389,14 @@ def _admit(
         _hand_over(core, sandbox, attempt)
     elif sandbox.from_snapshot is not None:
         core.nudges.snapshot(sandbox.from_snapshot)  # it may wait to be deleted
+
+
+def _lifetime_end(core: Core, attempt: Attempt) -> datetime | None:
+    """The latest end that its pool can give it: a little before the pool's own."""
+    view = core.catalog.pools().views.get(attempt.pool)
+    most = view.lifetime_seconds() if view is not None else 0
+    margin = min(core.tuning.lifetime_margin_seconds, most / 2)
+    return attempt.started_at + timedelta(seconds=most - margin) if most else None
 
 
 def _debts(core: Core, sandbox: Sandbox, attempt: Attempt) -> list[Attempt]:

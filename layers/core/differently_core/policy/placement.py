@@ -36,7 +36,7 @@ class Rejection:
 
 @dataclass(frozen=True)
 class Wish:
-    """What placement needs to know of a sandbox."""
+    """What placement needs to know of a sandbox; a `ttl_seconds` of 0 fits everywhere."""
 
     sandbox: str
     size: Size
@@ -49,6 +49,7 @@ class Wish:
     egress: EgressLimit | None = None
     preferred_pools: Sequence[str] = ()
     """The first named first, then every other."""
+    ttl_seconds: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,12 @@ class Rules:
     @property
     def secrets_in_env(self) -> bool:
         return all(scope.secrets_in_env for scope in self.scopes)
+
+    @property
+    def shorter_lifetime(self) -> bool:
+        """Whether a pool may end a sandbox before its time: the widest scope permits it and none forbids it."""
+        said = [scope.shorter_lifetime for scope in self.scopes]
+        return bool(said) and said[0] is True and False not in said
 
 
 @dataclass(frozen=True)
@@ -116,6 +123,7 @@ HINTS: Mapping[str, str] = {
     "egress_not_enforced": "The pool cannot limit what a sandbox reaches: use another one, or ask for no limit where "
     "policies allow that.",
     "too_large": "Ask for a smaller sandbox.",
+    "lifetime_too_short": "Ask for a shorter ttlSeconds; or an operator permits it by shorterLifetime in the policies.",
     "draining": "The pool takes work again when an operator ends its draining.",
     "not_probed_yet": "The pool is looked at within a minute; then more is known.",
     "unhealthy": "The pool takes work again when its backend answers.",
@@ -206,6 +214,14 @@ def too_large(wish: Wish, candidate: Candidate, rules: Rules, template: Template
     return None
 
 
+def lifetime_too_short(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
+    """A pool that ends what runs in it before its time; policy may permit that, and it then shows its shorter life."""
+    most = candidate.view.lifetime_seconds() if candidate.view is not None else 0
+    if not most or wish.ttl_seconds <= most or rules.shorter_lifetime:
+        return None
+    return _never("lifetime_too_short", f"ttlSeconds {wish.ttl_seconds} > {most}")
+
+
 def draining(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
     return _not_now("draining") if candidate.pool.state is PoolState.DRAINING else None
 
@@ -242,6 +258,7 @@ FILTERS: Sequence[Filter] = (
     missing_capabilities,
     egress_not_enforced,
     too_large,
+    lifetime_too_short,
     draining,
     unhealthy,
     no_node_with_room,
