@@ -178,6 +178,7 @@ class Calls:
         rng = self._rng
         asked: dict[str, object] = {"ttl_seconds": rng.choice(self.ttls), "priority": rng.choice((0, 0, 0, 5, 9))}
         asked["idle_timeout_seconds"] = rng.choice((None, None, 10, 60, 600))
+        asked["preemptible"] = rng.random() < 0.3
         asked["max_run_seconds"] = rng.choice((None, None, None, 30, 300))
         asked["queue_timeout_seconds"] = rng.choice((None, None, None, 0, 5, 60, 600, 7200))
         if rng.random() < 0.3:

@@ -211,6 +211,10 @@ class Monitor:
             assert before is not None
             idle = before.idle_at()
             must(idle is not None and self._clock.now() >= idle, "I14", f"{after.id} was put to rest before {idle}")
+        if after.reason is not None and after.reason.code == "preempted" and after.status in ON_THE_WAY:
+            assert before is not None
+            spare = before.spare_at()
+            must(spare is not None and self._clock.now() >= spare, "I14", f"{after.id} was preempted before {spare}")
         if after.status is Status.RUNNING:
             assert after.started_at is not None
             ends = after.started_at + timedelta(seconds=after.ttl_seconds)

@@ -287,6 +287,9 @@ class SimAdapter(FakeAdapter):
     def port_revoke(self, target: Target, port: int) -> None:
         self._wire(CALL_SECONDS, lambda: FakeAdapter.port_revoke(self, target, port))
 
+    def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        return self._wire(deadline, lambda: FakeAdapter.call_off(self, target, transition, deadline))
+
     def _told(self, what: str, target: Target, transition: Transition) -> None:
         watcher = self.sim_backend.watcher
         assert watcher is not None

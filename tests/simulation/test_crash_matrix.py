@@ -24,6 +24,8 @@ from differently_adapters.providers.fake import (
     LoseAnswer,
     LoseCall,
     Refuse,
+    Slow,
+    TooLate,
 )
 from differently_core.contract import (
     AdapterContext,
@@ -157,6 +159,9 @@ class FusedAdapter(FakeAdapter):
 
     def port_revoke(self, target: Target, port: int) -> None:
         self._around("port_revoke", lambda: FakeAdapter.port_revoke(self, target, port))
+
+    def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        return self._around("call_off", lambda: FakeAdapter.call_off(self, target, transition, deadline))
 
     def exec(self, target: Target, request: ExecRequest, output_bytes_max: int) -> CommandResult:
         return self._around("exec", lambda: FakeAdapter.exec(self, target, request, output_bytes_max))
@@ -421,6 +426,43 @@ def _wake_by_dispatch(stage: Stage) -> Act:
     return lambda: dispatch(stage.world.core)
 
 
+def _call_off(stage: Stage) -> Act:
+    """It is being paused, for a long time, and wanted back."""
+    stage.backends["pool"].expect(Operation.PAUSE, Slow(100.0))
+    sandbox = _before(stage, MoveKind.PAUSE)
+    moves.ask(stage.world.core, stage.world.caller, sandbox, MoveKind.PAUSE)
+    worker.step(stage.world.core, sandbox)
+    moves.ask(stage.world.core, stage.world.caller, sandbox, MoveKind.RESUME)
+    stage.world.lose_messages()
+    return lambda: worker.step(stage.world.core, sandbox)
+
+
+def _too_late(stage: Stage) -> Act:
+    """The pause cannot be called off: it comes to its end, and back in its turn."""
+    act = _call_off(stage)
+    stage.backends["pool"].expect(Operation.CALL_OFF, TooLate())
+    act()
+    stage.world.lose_messages()
+    stage.world.clock.advance(100)
+    return act
+
+
+def _fall_asleep(stage: Stage) -> Act:
+    sandbox = stage.sandbox(Status.RUNNING, "k", idleTimeoutSeconds=60)
+    stage.world.clock.advance(90)
+    return lambda: worker.step(stage.world.core, sandbox)
+
+
+def _make_room(stage: Stage) -> Act:
+    for _ in range(2):
+        stage.sandbox(Status.RUNNING, preemptible=True, placement={"allowedPools": ["pool"]}, ttlSeconds=100_000)
+    stage.world.clock.advance(90)
+    stage.sandbox(Status.PROVISIONING, placement={"allowedPools": ["other"]})
+    stage.world.create(placement={"allowedPools": ["pool"]})
+    stage.world.lose_messages()
+    return lambda: dispatch(stage.world.core)
+
+
 def _woken_by_itself(stage: Stage) -> Act:
     _before(stage, MoveKind.RESUME)
     (instance,) = stage.backends["pool"].instances()
@@ -477,6 +519,10 @@ SCENARIOS = (
     Scenario("start, backend full", _move(MoveKind.START, Refuse(FULL))),
     Scenario("resumed by dispatch", _wake_by_dispatch),
     Scenario("woken by itself", _woken_by_itself),
+    Scenario("call off", _call_off),
+    Scenario("call off, too late", _too_late),
+    Scenario("fall asleep", _fall_asleep),
+    Scenario("make room", _make_room),
     Scenario("set quota", _set_quota),
     Scenario("drain", _drain),
 )

@@ -26,6 +26,7 @@ from differently_adapters.providers.fake import (
     Refuse,
     Revert,
     Slow,
+    TooLate,
     Unlisted,
     Vanish,
 )
@@ -94,6 +95,12 @@ _EXEC: Mapping[str, Callable[[random.Random, FakeBackend], Fault]] = {
 }
 
 
+_CALL_OFF: Mapping[str, Callable[[random.Random, FakeBackend], Fault]] = {
+    "call_off_too_late": lambda rng, backend: TooLate(),
+    "call_off_refused": lambda rng, backend: Refuse(),
+    "call_off_answer_lost": lambda rng, backend: LoseAnswer(rng.choice((0.0, inf))),
+    "call_off_never_arrived": lambda rng, backend: LoseCall(rng.choice((0.0, inf))),
+}
 _RENEW: Mapping[str, Callable[[random.Random, FakeBackend], Fault]] = {
     "renew_refused": lambda rng, backend: Refuse(),
     "renew_answer_lost": lambda rng, backend: LoseAnswer(rng.choice((0.0, inf))),
@@ -149,6 +156,7 @@ CALLS: Mapping[Operation, Mapping[str, Callable[[random.Random, FakeBackend], Fa
     Operation.DELETE: _DELETE,
     Operation.EXEC: _EXEC,
     Operation.RENEW: _RENEW,
+    Operation.CALL_OFF: _CALL_OFF,
     Operation.STOP: _moves("stop"),
     Operation.START: _moves("start"),
     Operation.PAUSE: _moves("pause"),

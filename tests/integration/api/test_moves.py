@@ -184,3 +184,36 @@ def test_waiting_for_a_state_of_rest(world: World, acme: Tenant) -> None:
     assert reply.json()["status"] == "paused"
     listed = world.call("GET", "/v1/sandboxes?status=paused", token=acme.token).json()["items"]
     assert [item["id"] for item in listed] == [sandbox]
+
+
+def test_a_resume_calls_a_pause_off(world: World, acme: Tenant) -> None:
+    """features.md 2 #61."""
+    world.backend("main").move_seconds = 100.0
+    sandbox = world.running(acme)
+    assert post(world, acme, sandbox, "pause").status == 202
+    world.settle()
+
+    asked = post(world, acme, sandbox, "resume")
+    assert (asked.status, asked.json()["status"]) == (202, "pausing")
+    assert asked.json()["move"]["wantedBack"] is True
+    world.settle()
+
+    assert get(world, acme, sandbox)["status"] == "running"
+    assert world.backend("main").calls[Operation.RESUME] == 0
+
+
+def test_waiting_work_makes_an_idle_preemptible_one_rest(world: World, acme: Tenant) -> None:
+    """features.md 1: preemption; a busy one never."""
+    world.call("PUT", f"/v1/orgs/{acme.org}/quota", {"maxConcurrent": 1}, token=world.operator)
+    first = world.running(acme, {"preemptible": True, "ttlSeconds": 86400})
+    world.pass_time(30)
+    second = world.call("POST", "/v1/sandboxes", {}, token=acme.token).json()["id"]
+    world.settle()
+    assert get(world, acme, second)["status"] == "queued"
+    assert get(world, acme, first)["preemptible"] is True
+
+    world.pass_time(60)
+    assert get(world, acme, second)["status"] == "running"
+    rested = get(world, acme, first)
+    assert (rested["status"], rested["idled"], rested["statusReason"]["code"]) == ("paused", True, "preempted")
+    assert rested["statusReason"]["source"] == "policy"

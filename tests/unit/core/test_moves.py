@@ -733,3 +733,24 @@ def test_fifty_cycles_leave_one_instance_and_nothing_else(world: World, backend:
 
     assert len(backend.instances()) == 1
     assert held(world) == [1, 1, 1]
+
+
+# What it may reach.
+
+
+@pytest.mark.parametrize("kind", WAKING)
+def test_what_it_may_reach_is_set_again_before_it_runs_again(world: World, backend: FakeBackend, kind: MoveKind):
+    """Egress rules of an instance may go with its stop; nothing runs in one that is not known to be confined."""
+    sandbox = before(world, kind, egress={"allow": ["example.com"]})
+    (instance,) = backend.instances()
+    instance.egress = None
+    backend.expect(Operation.EGRESS_SET, DOWN)
+
+    ask(world, sandbox, kind)
+    world.deliver_all()
+    assert world.status(sandbox) is WAYS[kind].during
+    world.pass_time(2)
+
+    assert world.status(sandbox) is Status.RUNNING
+    assert instance.egress is not None
+    assert instance.egress.allow == ("example.com",)

@@ -57,6 +57,7 @@ class Attempt(Record):
     ref: str | None = None
     rests: Status | None = None
     """`stopped` or `paused` while its sandbox is; then its instance is not expected to run."""
+    preemptible: bool = False
     holds_slot: bool = False
     ended: bool = False
     """True once the outcome of the create call was seen: nothing late can come of it."""

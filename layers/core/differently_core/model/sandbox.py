@@ -39,10 +39,11 @@ TRANSITIONS: Mapping[Status, frozenset[Status]] = {
     S.PROVISIONING: frozenset({S.RUNNING, S.QUEUED, S.TERMINATING, S.FAILED}),
     # A backend may stop or pause an instance by itself; then it is followed.
     S.RUNNING: frozenset({S.PAUSING, S.STOPPING, S.PAUSED, S.STOPPED, S.TERMINATING, S.FAILED}),
-    S.PAUSING: frozenset({S.PAUSED, S.RUNNING, S.TERMINATING, S.FAILED}),
+    # Asked to wake before it rested, it waits for room as soon as it rests.
+    S.PAUSING: frozenset({S.PAUSED, S.RUNNING, S.QUEUED, S.TERMINATING, S.FAILED}),
     S.PAUSED: frozenset({S.RESUMING, S.QUEUED, S.STOPPED, S.TERMINATING, S.FAILED}),
     S.RESUMING: frozenset({S.RUNNING, S.PAUSED, S.QUEUED, S.TERMINATING, S.FAILED}),
-    S.STOPPING: frozenset({S.STOPPED, S.RUNNING, S.TERMINATING, S.FAILED}),
+    S.STOPPING: frozenset({S.STOPPED, S.RUNNING, S.QUEUED, S.TERMINATING, S.FAILED}),
     S.STOPPED: frozenset({S.STARTING, S.QUEUED, S.PAUSED, S.TERMINATING, S.FAILED}),
     S.STARTING: frozenset({S.RUNNING, S.STOPPED, S.QUEUED, S.TERMINATING, S.FAILED}),
     S.TERMINATING: frozenset({S.TERMINATED}),
@@ -57,6 +58,8 @@ GONE = ENDED | {S.TERMINATING}
 LIVE = frozenset(Status) - GONE
 ACTIVE = frozenset({S.PROVISIONING, S.RUNNING, S.PAUSING, S.RESUMING, S.STOPPING, S.STARTING})
 """States that count against a concurrency quota."""
+SPARE_SECONDS = 60
+"""Not used for so long, a preemptible sandbox may make room for waiting work."""
 USE_NOTED_SECONDS = 30
 """Use is noted at most this often, so a sandbox is idle so much later: never too early."""
 AT_REST = frozenset({S.PAUSED, S.STOPPED})
@@ -88,6 +91,8 @@ WAYS: Mapping[MoveKind, Way] = {
     MoveKind.PAUSE: Way(S.RUNNING, S.PAUSING, S.PAUSED),
     MoveKind.RESUME: Way(S.PAUSED, S.RESUMING, S.RUNNING),
 }
+BACK: Mapping[MoveKind, MoveKind] = {MoveKind.STOP: MoveKind.START, MoveKind.PAUSE: MoveKind.RESUME}
+"""How one that a move leads to rest comes back."""
 ON_THE_WAY = frozenset(way.during for way in WAYS.values())
 
 
@@ -157,6 +162,10 @@ class Move(Frozen):
     asked_at: datetime
     until: datetime
     called_at: datetime | None = None
+    wanted_back: bool = False
+    """Asked to run again before it rested: called off where the backend can, else woken as soon as it rests."""
+    call_off_at: datetime | None = None
+    """When the backend was told to call it off; from then on that is only observed."""
 
     @property
     def way(self) -> Way:
@@ -223,6 +232,8 @@ class Sandbox(Record):
     secrets: tuple[GivenSecret, ...] = ()
     """What it was given, without a value."""
     priority: int = 0
+    preemptible: bool = False
+    """May be put to rest, while nobody uses it, for work that waits."""
     classification: str = DEFAULT_CLASSIFICATION
     ttl_seconds: int
     queue_timeout_seconds: int | None = None
@@ -301,6 +312,14 @@ class Sandbox(Record):
         """The same, counting what runs in it until its end: when it is put to rest if nobody uses it from now on."""
         unused = self.unused_at()
         return unused if unused is None or self.busy_until is None else max(unused, self.busy_until)
+
+    def spare_at(self) -> datetime | None:
+        """When it may make room for waiting work if nobody uses it from now on; None when never."""
+        since = self.last_activity_at or self.started_at
+        if self.status is not S.RUNNING or not self.preemptible or self.idle_by is None or since is None:
+            return None
+        spare = since + timedelta(seconds=SPARE_SECONDS + USE_NOTED_SECONDS)
+        return spare if self.busy_until is None else max(spare, self.busy_until)
 
     def claimed(self, now: datetime) -> bool:
         """True while a worker of this generation is at work."""

@@ -327,7 +327,7 @@ def draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None, s
         egress=request.egress.limit() if request.egress is not None else None,
         has_env=bool(request.env), priority=request.priority, ttl_seconds=ttl,
         classification=request.classification if source is None else source.classification,
-        max_run_seconds=request.max_run_seconds or None,
+        preemptible=request.preemptible, max_run_seconds=request.max_run_seconds or None,
         idle_timeout_seconds=(core.tuning.idle_timeout_seconds_default if idle is None else idle) or None,
         queue_timeout_seconds=request.queue_timeout_seconds, idempotent=key is not None,
         created_at=core.clock.now(), created_by=KeyId(caller.actor),

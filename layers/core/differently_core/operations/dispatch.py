@@ -28,6 +28,7 @@ from .accounts import name_of, take
 from .attempts import unsettled
 from .core import Core, system
 from .ending import event_of, write
+from .preemption import make_room
 from .wishes import wish_of
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ def dispatch(core: Core) -> Report:
         left = len(queue.rows) - went
         if went == len(planned.admissions) < BATCH_MAX:
             _mark_waiting(core, queue, planned)
+            make_room(core, queue.rows, planned.blocked)
             break
     else:
         if admitted:

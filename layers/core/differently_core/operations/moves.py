@@ -14,7 +14,7 @@ from ..contract import Operation, supports, unsupported
 from ..errors import InvalidState
 from ..model.queue import QueueRow
 from ..model.quota import Scope
-from ..model.sandbox import GONE, WAYS, Move, MoveKind, Reason, Reservation, Sandbox, Status
+from ..model.sandbox import BACK, GONE, WAYS, Move, MoveKind, Reason, Reservation, Sandbox, Status
 from ..store.ports import Absent, Action, Committed, Delete, Put, Refused, StoreThrottled
 from . import times
 from .accounts import take
@@ -75,6 +75,8 @@ def _check_offered(core: Core, found: Sandbox, kind: MoveKind) -> None:
 
 def _is_so_already(found: Sandbox, kind: MoveKind) -> bool:
     """It is there, or on the same way: a repeated call is no second move."""
+    if found.move is not None and found.move.wanted_back:
+        return BACK[found.move.kind] is kind
     return found.status is WAYS[kind].after or (found.move is not None and found.move.kind is kind)
 
 
@@ -86,7 +88,36 @@ def _decide(core: Core, caller: Caller, found: Sandbox, kind: MoveKind) -> Sandb
         return (_wake if way.wakes else _leave)(core, caller, found, kind, reason)
     if found.status is Status.QUEUED and found.move is not None and found.move.way.before is way.after:
         return _stay(core, caller, found, kind)
+    if found.move is not None and BACK.get(found.move.kind) is kind and not found.move.wanted_back:
+        return want_back(core, caller, found)
     raise _not_now(found, kind)
+
+
+def want_back(core: Core, caller: Caller, found: Sandbox) -> Sandbox | None:
+    """It is on its way to rest and is to run again; None when somebody else wrote meanwhile.
+
+    Under a new generation: whoever waits for the backend to finish has nothing more to say.
+    """
+    assert found.move is not None
+    kind = BACK[found.move.kind]
+    move = found.move.model_copy(update={"wanted_back": True})
+    wanted = found.with_(
+        move=move, generation=found.generation + 1, claim=None, reason=_asked(core, caller, kind),
+        due_at=soon(core, found),
+    )  # fmt: skip
+    changed, put = write(found, wanted)
+    event = core.event(caller, f"sandbox.{kind}", found.id, found.org, project=found.project, pool=found.pool)
+    if isinstance(core.commit([put, Put(event, (Absent(),), "event")]), Refused):
+        return None
+    core.nudges.worker(changed.id)
+    return changed
+
+
+def preempt(core: Core, caller: Caller, found: Sandbox, kind: MoveKind) -> Sandbox | None:
+    """It makes room for work that waits, until somebody uses it; None when it was used, or changed, meanwhile."""
+    detail = "for work that waits"
+    reason = Reason(code="preempted", source="policy", detail=detail, at=core.clock.now())
+    return _leave(core, caller, found, kind, reason, idled=True)
 
 
 def _own(core: Core, caller: Caller, found: Sandbox, kind: MoveKind) -> Sandbox | None:
@@ -239,6 +270,15 @@ def queued(
     core: Core, before: Sandbox, intended: Sandbox, waits_for: str, *, seconds: float = 0.0
 ) -> tuple[Sandbox, list[Action]]:
     """Into the queue for its own pool, not to be looked at for `seconds`; rows that nobody shares."""
+    waiting, row = waiting_row(core, intended, waits_for, seconds=seconds)
+    changed, put = write(before, waiting)
+    return changed, [put, row]
+
+
+def waiting_row(
+    core: Core, intended: Sandbox, waits_for: str, *, seconds: float = 0.0
+) -> tuple[Sandbox, Put]:  # fmt: skip
+    """The sandbox as it waits to be woken, and its row in the queue."""
     ready = core.after(seconds)
     deadline = intended.queue_deadline or ready + timedelta(seconds=patience_seconds(core, intended))
     look = min(ready + timedelta(seconds=core.tuning.queue_look_seconds), deadline)
@@ -247,8 +287,7 @@ def queued(
         due_at=look if intended.expires_at is None else min(look, intended.expires_at),
         reason=Reason(code="waiting", source="admission", detail=waits_for, at=core.clock.now()),
     )  # fmt: skip
-    changed, put = write(before, waiting)
-    return changed, [put, Put(queue_row(changed), (), "queue")]
+    return waiting, Put(queue_row(waiting), (), "queue")
 
 
 def _stay(core: Core, caller: Caller, found: Sandbox, kind: MoveKind) -> Sandbox | None:

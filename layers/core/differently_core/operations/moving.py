@@ -12,18 +12,37 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 
-from ..contract import Adapter, Instance, InstanceState, Progress, Target, Transition, Transitioned
-from ..errors import BackendError, DifferentlyError, InsufficientCapacity, InvalidState, NotFound, UnsupportedOperation
+from ..contract import (
+    Adapter,
+    Instance,
+    InstanceState,
+    Operation,
+    Progress,
+    Target,
+    Transition,
+    Transitioned,
+    supports,
+)
+from ..errors import (
+    BackendError,
+    DifferentlyError,
+    InsufficientCapacity,
+    InvalidRequest,
+    InvalidState,
+    NotFound,
+    UnsupportedOperation,
+)
 from ..model.attempt import Attempt
-from ..model.sandbox import Claim, Condition, Conditions, Move, MoveKind, Reason, Sandbox, Status
+from ..model.sandbox import BACK, Claim, Condition, Conditions, Move, MoveKind, Reason, Sandbox, Status
 from ..store.ports import Action, Committed, Refused
 from . import leases, times
 from .accounts import give_back
 from .attempts import newest
 from .backends import adapter_of, calling, mark_unhealthy, reachable
+from .confining import confined
 from .core import Core, system
 from .ending import end, event_of, write, write_attempt
-from .moves import new_move, queued, soon
+from .moves import new_move, queued, soon, waiting_row
 
 log = logging.getLogger(__name__)
 WORKER = system("worker")
@@ -45,6 +64,8 @@ def carry_on(core: Core, sandbox: Sandbox) -> None:
     except BackendError as error:
         _unreached(core, sandbox, move, error)
         return
+    if move.wanted_back and _is_called_off(core, sandbox, move, adapter):
+        return
     if move.called_at is None:
         _begin(core, sandbox, move, adapter)
     else:
@@ -53,6 +74,48 @@ def carry_on(core: Core, sandbox: Sandbox) -> None:
 
 def _target(core: Core, sandbox: Sandbox) -> Target:
     return Target(core.owner(sandbox.id), sandbox.backend_ref)
+
+
+def _is_called_off(core: Core, sandbox: Sandbox, move: Move, adapter: Adapter) -> bool:
+    """Give the move up, if that can still be; False when it has to come to its end first.
+
+    The same incarnation goes on, or nothing is done: a backend that is too late finishes, and is woken again.
+    """
+    if move.called_at is None:
+        _stay(core, sandbox, move)
+        return True
+    if move.kind is not MoveKind.PAUSE or move.call_off_at is not None or not supports(adapter, Operation.CALL_OFF):
+        return False
+    told = move.model_copy(update={"call_off_at": core.clock.now()})
+    changed, put = write(sandbox, sandbox.with_(move=told, due_at=soon(core, sandbox)))
+    if isinstance(core.store.transact([put]), Refused):
+        core.nudges.worker(sandbox.id)
+        return True
+    transition = Transition(move.operation, move.incarnation)
+    seconds = core.tuning.move_call_seconds
+    try:
+        answer = calling(adapter, lambda: adapter.call_off(_target(core, sandbox), transition, seconds))
+    except DifferentlyError as error:
+        log.info("call-off not confirmed", extra={"sandbox": sandbox.id, "error": error.message})
+        _look_again(core, changed)
+        return True
+    if answer.progress is Progress.DONE and answer.instance.state is InstanceState.RUNNING:
+        _stay(core, changed, told)
+    else:
+        _look_again(core, changed)  # too late for that: it comes to its end, and back
+    return True
+
+
+def _stay(core: Core, sandbox: Sandbox, move: Move) -> None:
+    """It never rested: it goes on as it was, with what it holds."""
+
+    def decide(found: Sandbox) -> tuple[Sandbox, list[Action]]:
+        running = found.with_(
+            status=move.way.before, move=None, claim=None, reason=None, idled=False, last_activity_at=core.clock.now()
+        )
+        return times.at_large(core, running), []
+
+    _conclude(core, sandbox, decide)
 
 
 def _begin(core: Core, sandbox: Sandbox, move: Move, adapter: Adapter) -> None:
@@ -216,8 +279,16 @@ def _arrive(core: Core, sandbox: Sandbox, move: Move, seen: Instance, adapter: A
         _rest(core, sandbox, move, seen, adapter)
         return
     probed = reachable(core, adapter, _target(core, sandbox))
-    if probed is None and core.clock.now() < move.until:
+    try:
+        is_confined = confined(core, adapter, sandbox, seen) is not None
+    except (InvalidRequest, UnsupportedOperation) as error:
+        _back(core, sandbox, move, error.code, error.message)
+        return
+    is_over = core.clock.now() >= move.until
+    if not is_over and (probed is None or not is_confined):
         _look_again(core, sandbox)
+    elif not is_confined:
+        _back(core, sandbox, move, "egress_not_confirmed", "What it may reach could not be set, so it runs nothing.")
     else:
         _run(core, sandbox, move, seen, adapter, probed)
 
@@ -226,6 +297,13 @@ def _rest(core: Core, sandbox: Sandbox, move: Move, seen: Instance, adapter: Ada
     """The backend has finished: what the sandbox held goes back with the write that says so."""
 
     def decide(found: Sandbox) -> tuple[Sandbox, list[Action]]:
+        if move.wanted_back:
+            back = found.with_(
+                move=new_move(core, BACK[move.kind]), reservation=None, incarnation=seen.incarnation,
+                rested_at=core.clock.now(), running_since=None,
+            )  # fmt: skip
+            waiting, row = waiting_row(core, back, "asked to run again before it rested")
+            return waiting, [row, *give_back(found)]
         resting = found.with_(
             status=move.way.after,
             move=None,
@@ -268,6 +346,9 @@ def _run(
 
 def _back(core: Core, sandbox: Sandbox, move: Move, code: str, detail: str) -> None:
     """To where it was, with the reason. What it took to wake goes back; what it ran on it keeps."""
+    if move.wanted_back:
+        _stay(core, sandbox, move)
+        return
     log.info("move refused", extra={"sandbox": sandbox.id, "move": move.kind.value, "code": code})
     reason = Reason(code=code, source="backend", detail=detail, at=core.clock.now())
 

@@ -166,6 +166,8 @@ class CreateSandbox(Wire):
     priority: Annotated[int, Field(ge=PRIORITY_MIN, le=PRIORITY_MAX)] = 0
     egress: Egress | None = None
     """A pool that cannot hold it to this is not chosen."""
+    preemptible: bool = False
+    """Nobody having used it for a minute, it may be paused for work that waits; its next use wakes it."""
     classification: Name = DEFAULT_CLASSIFICATION
     """Of the work in it: policies may restrict some classifications to some pools."""
 
@@ -236,6 +238,8 @@ class GivenSecretView(Wire):
 class MoveView(Wire):
     kind: MoveKind
     asked_at: datetime
+    wanted_back: bool | None = None
+    """`true` while a stop or pause is under way and it was asked to run again since."""
     deadline: datetime
     """By then it is over, one way or the other."""
 
@@ -275,6 +279,7 @@ class SandboxView(Wire):
     labels: dict[str, str] = {}
     capabilities: list[str] = []
     priority: int = 0
+    preemptible: bool | None = None
     classification: str = DEFAULT_CLASSIFICATION
     egress: Egress | None = None
     pool: str | None = None
@@ -325,6 +330,7 @@ class SandboxView(Wire):
             labels=dict(sandbox.labels),
             capabilities=list(sandbox.capabilities),
             priority=sandbox.priority,
+            preemptible=sandbox.preemptible or None,
             classification=sandbox.classification,
             egress=Egress.of(sandbox.egress) if sandbox.egress is not None else None,
             pool=sandbox.pool,
@@ -363,7 +369,9 @@ def _move(sandbox: Sandbox) -> MoveView | None:
         return None
     waits = sandbox.status is Status.QUEUED and sandbox.queue_deadline is not None
     deadline = sandbox.queue_deadline if waits else move.until
-    return MoveView(kind=move.kind, asked_at=move.asked_at, deadline=deadline or move.until)
+    return MoveView(
+        kind=move.kind, wanted_back=move.wanted_back or None, asked_at=move.asked_at, deadline=deadline or move.until
+    )
 
 
 def _conditions(conditions: Conditions) -> ConditionsView:

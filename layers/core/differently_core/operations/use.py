@@ -40,6 +40,8 @@ def awake(core: Core, caller: Caller, sandbox: str) -> Sandbox:
             raise not_running(found)
         if found.status in AT_REST:
             asked = moves.use(core, caller, found) is not None
+        elif found.move is not None and not found.move.way.wakes and not found.move.wanted_back:
+            moves.want_back(core, caller, found)
         else:
             # What a worker would do is done here too, so that nobody waits for a message.
             worker.step(core, found.id)
@@ -60,6 +62,8 @@ def keep_alive(core: Core, caller: Caller, sandbox: str) -> Sandbox:
             raise not_running(found)
         elif found.status in AT_REST:
             moves.use(core, caller, found)
+        elif found.move is not None and not found.move.way.wakes and not found.move.wanted_back:
+            moves.want_back(core, caller, found)
         else:
             return found
     raise StoreThrottled("This sandbox is being changed by many calls right now; repeat the call in a second.")
@@ -99,8 +103,8 @@ BRIEF = Lease()
 
 def lease(core: Core, sandbox: Sandbox, seconds: float, entry: str) -> Lease | None:
     """Note something that may last `seconds`, before it begins; None when the sandbox was changed meanwhile."""
-    ends, unused = core.after(seconds), sandbox.unused_at()
-    if unused is None or (ends < unused and not is_job(entry)):
+    ends, first = core.after(seconds), _first_rest(sandbox)
+    if first is None or (ends < first and not is_job(entry)):
         return BRIEF if note(core, sandbox) else None
     now = core.clock.now()
     entries = _entries(sandbox, now)
@@ -109,6 +113,12 @@ def lease(core: Core, sandbox: Sandbox, seconds: float, entry: str) -> Lease | N
     until = max(ends, sandbox.busy_until or ends)
     changes = {"last_activity_at": stamp(now), "busy_until": stamp(until), "busy_with": " ".join(entries)}
     return Lease(until) if _write(core, sandbox, changes, (Equals("version", sandbox.version),)) else None
+
+
+def _first_rest(sandbox: Sandbox) -> datetime | None:
+    """The earliest moment at which it could be put to rest if nobody uses it from now on."""
+    moments = (sandbox.unused_at(), sandbox.spare_at())
+    return min((moment for moment in moments if moment is not None), default=None)
 
 
 def is_job(entry: str) -> bool:
@@ -154,5 +164,5 @@ def during(core: Core, sandbox: Sandbox, lease: Lease) -> Iterator[None]:
         with suppress(StoreThrottled, StoreUnavailable):
             if lease.until is not None:
                 release(core, lambda: core.store.get(Sandbox, sandbox.key()), COMMAND)
-            elif sandbox.idle_at() is not None:
+            elif _first_rest(sandbox) is not None:
                 note(core, sandbox)

@@ -49,6 +49,7 @@ from .backends import (
     reachable,
     share_a_backend,
 )  # fmt: skip
+from .confining import confined
 from .core import Core, system
 from .ending import end, event_of, requeue, write, write_attempt
 from .giving import given
@@ -209,8 +210,9 @@ def _attempt(core: Core, sandbox: Sandbox) -> None:
     call_until = now + timedelta(seconds=info.create_seconds)
     attempt = Attempt(
         sandbox=sandbox.id, number=sandbox.attempt + 1, org=sandbox.org, project=sandbox.project, pool=sandbox.pool,
-        size=sandbox.size, generation=sandbox.generation, status=AttemptState.CALLING, started_at=now,
-        call_until=call_until, settles_at=call_until + timedelta(seconds=info.settles_seconds),
+        size=sandbox.size, preemptible=sandbox.preemptible, generation=sandbox.generation,
+        status=AttemptState.CALLING, started_at=now, call_until=call_until,
+        settles_at=call_until + timedelta(seconds=info.settles_seconds),
     )  # fmt: skip
     claimed = _claim(core, sandbox, info.create_seconds, attempt=attempt.number)
     changed, put = write(sandbox, claimed)
@@ -320,12 +322,12 @@ def _advance(
     if instance.state is InstanceState.RUNNING:
         probed = reachable(core, adapter, Target(core.owner(sandbox.id), instance.ref))
         try:
-            confined = None if probed is None else _confined(core, adapter, sandbox, instance)
+            egress_set = None if probed is None else confined(core, adapter, sandbox, instance)
         except (InvalidRequest, UnsupportedOperation) as error:
             _failed_instance(core, sandbox, attempt, error.message)
             return
-        if probed is not None and confined is not None:
-            _admit(core, sandbox, attempt, instance, adapter, probed, confined, before)
+        if probed is not None and egress_set is not None:
+            _admit(core, sandbox, attempt, instance, adapter, probed, egress_set, before)
             return
     elif instance.state is InstanceState.ERROR:
         _failed_instance(core, sandbox, attempt, instance.message or "the backend reports it failed")
@@ -337,26 +339,9 @@ def _advance(
     _look_again(core, sandbox, attempt, before)
 
 
-def _confined(core: Core, adapter: Adapter, sandbox: Sandbox, instance: Instance) -> str | None:
-    """Set what it may reach, and tell the evidence that it is in force; None while that is not known.
-
-    Raises `InvalidRequest` or `UnsupportedOperation` for rules that the backend can never enforce.
-    """
-    limit = sandbox.egress_rules
-    if limit is None:
-        return ""
-    target = Target(core.owner(sandbox.id), instance.ref)
-    try:
-        calling(adapter, lambda: adapter.egress_set(target, egress.rules_of(limit)))
-    except (BackendError, NotFound) as error:
-        log.info("egress not confirmed", extra={"sandbox": sandbox.id, "error": error.message})
-        return None
-    return "; egress rules in force"
-
-
 def _admit(
     core: Core, sandbox: Sandbox, attempt: Attempt, instance: Instance, adapter: Adapter, probed: Condition,
-    confined: str, before: Attempt,
+    egress_set: str, before: Attempt,
 ) -> None:  # fmt: skip
     debts = _debts(core, sandbox, attempt)
     if any(debt.ref == instance.ref for debt in debts):
@@ -368,7 +353,7 @@ def _admit(
     conditions = Conditions(
         seen=Condition(at=now, evidence=f"instance {instance.state} with our labels"),
         reachable=probed,
-        prepared=Condition(at=now, evidence=(instance.prepared or "accepted by the backend's create") + confined),
+        prepared=Condition(at=now, evidence=(instance.prepared or "accepted by the backend's create") + egress_set),
         admitted=Condition(at=now, evidence=f"attempt {attempt.number}, generation {sandbox.generation}"),
     )
     running = sandbox.with_(
