@@ -17,7 +17,7 @@ from differently_core.model.idempotency import IdempotencyRow
 from differently_core.model.pool import PoolState
 from differently_core.model.quota import Limits
 from differently_core.model.resources import Size
-from differently_core.model.sandbox import GONE, WAYS, MoveKind, Sandbox, Status
+from differently_core.model.sandbox import BACK, GONE, WAYS, MoveKind, Sandbox, Status
 from differently_core.model.snapshot import SnapshotKind
 from differently_core.operations import execution, forking, moves, pools, ports, sandboxes, snapshots, tenants, use
 from differently_core.operations.core import Caller, Core
@@ -301,7 +301,9 @@ class Calls:
     def _move(self, core: Core, client: Client, sandbox: str, kind: MoveKind) -> None:
         def call() -> None:
             answer = moves.ask(core, client.caller, sandbox, kind)
-            fits = (WAYS[kind].after, WAYS[kind].during, *((Status.QUEUED,) if WAYS[kind].wakes else ()))
+            fits = {WAYS[kind].after, WAYS[kind].during}
+            if WAYS[kind].wakes:  # it may wait for room, or for the end of the way to rest that it is on
+                fits |= {Status.QUEUED, *(WAYS[back].during for back, woken in BACK.items() if woken is kind)}
             must(answer.status in fits, "I7", f"a {kind} was answered {answer.status}")
 
         try:
