@@ -37,7 +37,10 @@ NESTED_DEFAULTS: dict[str, dict[str, Any]] = {
         }
     },
     "policy": {
-        "rules": {"external": "never", "external_pools": [], "allowed_pools": None, "denied_pools": []},
+        "rules": {
+            "external": "never", "external_pools": [], "allowed_pools": None, "denied_pools": [],
+            "classifications": {}, "egress": None, "pool_egress": {},
+        },
     },
 }  # fmt: skip
 

@@ -82,6 +82,11 @@ class Met:
             self.world.settle()
         return self.create()
 
+    def suspended(self) -> Reply:
+        path = f"/v1/orgs/{self.tenant.org}/suspend"
+        assert self.world.call("POST", path, {}, token=self.world.operator).status == 200
+        return self.create()
+
     def unsupported_operation(self) -> Reply:
         declared = {**FakeAdapter.operations, Operation.FILE_LIST: Unsupported("no_files")}
         self.patch.setattr(FakeAdapter, "operations", declared)
