@@ -39,7 +39,8 @@ NESTED_DEFAULTS: dict[str, dict[str, Any]] = {
     "policy": {
         "rules": {
             "external": "never", "external_pools": [], "allowed_pools": None, "denied_pools": [],
-            "classifications": {}, "egress": None, "pool_egress": {},
+            "classifications": {}, "egress": None, "pool_egress": {}, "shorter_lifetime": None,
+            "secrets_in_env": False,
         },
     },
 }  # fmt: skip

@@ -326,14 +326,21 @@ class RemoteAdapter:
         worth the longer look.
         """
         assert target.ref is not None
-        call = self._call("GET", _instance(target.ref), target.owner, LOOK_SECONDS)
-        try:
-            self._http.answer(call)
-        except NotFound:
+        if not self._answers(target):
             return False
         if (target.ref, target.owner) in [(one.ref, one.owner) for one in self.list(target.owner.installation)]:
             return True
+        if not self._answers(target):  # another delete was faster, between the two looks
+            return False
         raise _missing(target.owner)
+
+    def _answers(self, target: Target) -> bool:
+        assert target.ref is not None
+        try:
+            self._http.answer(self._call("GET", _instance(target.ref), target.owner, LOOK_SECONDS))
+        except NotFound:
+            return False
+        return True
 
     def _checked(self, target: Target, operation: Operation = Operation.EXEC) -> str:
         """The path of an instance that is the owner's and of an operation that the plugin offers."""

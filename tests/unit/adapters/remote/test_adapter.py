@@ -255,6 +255,10 @@ def test_a_delete_looks_at_the_installation_too_before_it_believes_an_old_plugin
     with plugin({**gone, GET: (404, envelope("not_found"))}) as (adapter, server):
         adapter.delete(TARGET)
         assert not [request for request in server.requests if request.startswith(b"DELETE")]
+    went = Turns((200, INSTANCE), (404, envelope("not_found")))  # by another delete, between the two looks
+    with plugin({**gone, GET: went, LIST: [], NOBODYS: []}) as (adapter, server):
+        adapter.delete(TARGET)
+        assert not [request for request in server.requests if request.startswith(b"DELETE")]
     with plugin({**gone, GET: INSTANCE, LIST: [INSTANCE], NOBODYS: []}) as (adapter, server):
         adapter.delete(TARGET)
         assert server.requests[-1].startswith(b"DELETE")
