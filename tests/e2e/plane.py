@@ -222,6 +222,10 @@ class Client:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
+    def move(self, sandbox: str, kind: str) -> None:
+        answer = self.http.post(f"/v1/sandboxes/{sandbox}/{kind}")
+        assert answer.status_code == 202, answer.text
+
     def delete(self, sandbox: str) -> None:
         answer = self.http.delete(f"/v1/sandboxes/{sandbox}")
         assert answer.status_code == 202, answer.text

@@ -77,8 +77,8 @@ MUTANTS = (
     Mutant(
         "an expiry does not look at the clock",
         "operations/worker.py",
-        "if sandbox.expires_at is None or now < sandbox.expires_at:",
-        "if sandbox.expires_at is None:",
+        "if sandbox.expires_at is not None and now >= sandbox.expires_at:",
+        "if sandbox.expires_at is not None:",
     ),
     Mutant(
         "an attempt is recorded after its call",
@@ -168,8 +168,8 @@ MUTANTS = (
     Mutant(
         "a stuck delete keeps the tenant's quota",
         "operations/worker.py",
-        "        returned = give_back(sandbox, keep_pool=True)\n",
-        "",
+        '*give_back(sandbox, keep_pool=True), event_of(core, WORKER, "sandbox.release", sandbox, waiting)',
+        'event_of(core, WORKER, "sandbox.release", sandbox, waiting)',
     ),
     Mutant(
         "a requeued sandbox is not put into the queue",
@@ -297,6 +297,55 @@ MUTANTS = (
         "operations/ending.py",
         '        event_of(core, caller, "sandbox.requeue", sandbox, changed),\n',
         "",
+    ),
+    Mutant(
+        "a sandbox at rest keeps what it held",
+        "operations/moving.py",
+        "            reservation=None,\n            incarnation=seen.incarnation,\n            rested_at",
+        "            incarnation=seen.incarnation,\n            rested_at",
+    ),
+    Mutant(
+        "a sandbox wakes without taking quota",
+        "operations/moves.py",
+        'event_of(core, caller, f"sandbox.{kind}", found, changed), *_take(changed)]',
+        'event_of(core, caller, f"sandbox.{kind}", found, changed)]',
+    ),
+    Mutant(
+        "a pause or resume is told to the backend again",
+        "operations/moving.py",
+        "Transition(move.operation, move.incarnation, observe_only=True)",
+        "Transition(move.operation, move.incarnation)",
+    ),
+    Mutant(
+        "the outcome of a move is written over a newer intent",
+        "operations/moving.py",
+        "    if stored.generation != sandbox.generation or stored.move is None or sandbox.move is None:\n"
+        "        return False\n",
+        "    if stored.move is None or sandbox.move is None:\n        return False\n",
+    ),
+    Mutant(
+        "what runs in a sandbox does not keep it awake",
+        "model/sandbox.py",
+        "return unused if unused is None or self.busy_until is None else max(unused, self.busy_until)",
+        "return unused",
+    ),
+    Mutant(
+        "a busy sandbox is preempted",
+        "model/sandbox.py",
+        "return spare if self.busy_until is None else max(spare, self.busy_until)",
+        "return spare",
+    ),
+    Mutant(
+        "use is noted in a sandbox that does not run any more",
+        "operations/use.py",
+        'when=(Equals("status", Status.RUNNING.value), *when),',
+        "when=when,",
+    ),
+    Mutant(
+        "a renewal without an answer is taken for one that was heard",
+        "operations/leases.py",
+        "    seen: Instance = calling(adapter, lambda: adapter.get(target))\n    return seen.expires_at\n",
+        "    return until\n",
     ),
 )
 

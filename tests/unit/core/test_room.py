@@ -13,7 +13,7 @@ from differently_core.model.exec import ExecRequest
 from differently_core.model.quota import Limits, Scope
 from differently_core.model.resources import Size
 from differently_core.model.sandbox import MoveKind, Sandbox, Status
-from differently_core.operations import execution, moves, pools, preemption, sandboxes, tenants, worker
+from differently_core.operations import execution, moves, moving, pools, preemption, sandboxes, tenants, worker
 from differently_core.operations.dispatch import dispatch
 from differently_core.runtime.ids import SandboxId
 from tests.support.world import OPERATOR, World
@@ -295,3 +295,23 @@ def test_a_preemption_before_the_use_wins_and_the_use_calls_it_off(tight: Tight)
     execution.run(world.core, world.caller, tight.sandbox, ExecRequest(command="true"))
 
     assert world.status(tight.sandbox) is Status.RUNNING
+
+
+def test_a_worker_of_the_older_intent_has_nothing_more_to_say(world: World, slow: FakeBackend):
+    """It saw the pause end; meanwhile a resume was asked for. Its outcome is not written over the newer wish."""
+    sandbox = pausing(world)
+    stale = world.sandbox(sandbox)
+    assert stale.move is not None
+    without_call_off(world)
+    ask(world, sandbox, MoveKind.RESUME)
+    world.clock.advance(200)
+    adapter = world.pools.adapter(world.core.catalog.pool("pool"))
+    seen = adapter.get(moving._target(world.core, stale))
+
+    moving._rest(world.core, stale, stale.move, seen, adapter)
+    assert world.status(sandbox) is Status.PAUSING
+    world.deliver_all()
+    for _ in range(6):
+        world.pass_time(50)
+
+    assert world.status(sandbox) is Status.RUNNING
