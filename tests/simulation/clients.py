@@ -17,7 +17,7 @@ from differently_core.model.idempotency import IdempotencyRow
 from differently_core.model.pool import PoolState
 from differently_core.model.quota import Limits
 from differently_core.model.resources import Size
-from differently_core.model.sandbox import BACK, GONE, WAYS, MoveKind, Sandbox, Status
+from differently_core.model.sandbox import AT_REST, BACK, GONE, WAYS, MoveKind, Sandbox, Status
 from differently_core.model.snapshot import SnapshotKind
 from differently_core.operations import execution, forking, moves, pools, ports, sandboxes, snapshots, tenants, use
 from differently_core.operations.core import Caller, Core
@@ -104,9 +104,12 @@ class Calls:
         return Job("exec", lambda: self._execute(core, client, sandbox))
 
     def move(self, core: Core) -> Job:
-        client, sandbox = self._known()
+        client, sandbox = self._resting() if self._rng.random() < 0.6 else self._known()
         row = self._monitor.rows.get(Sandbox.key_of(SandboxId(sandbox)))
-        fitting = [kind for kind, way in WAYS.items() if isinstance(row, Sandbox) and way.before is row.status]
+        fitting: list[MoveKind] = []
+        if isinstance(row, Sandbox):
+            fitting = [kind for kind, way in WAYS.items() if way.before is row.status]
+            fitting += [BACK[row.move.kind]] if row.move is not None and row.move.kind in BACK else []
         kind = self._rng.choice(fitting if fitting and self._rng.random() < 0.8 else tuple(MoveKind))
         return Job(kind.value, lambda: self._move(core, client, sandbox, kind))
 
@@ -164,6 +167,17 @@ class Calls:
         if not client.sandboxes or self._rng.random() < 0.02:
             return client, "sbx_00000000000000000000000000"
         return client, self._rng.choice(client.sandboxes)
+
+    def _resting(self) -> tuple[Client, str]:
+        """One that is stopped, paused or on its way there, if anybody has one: few wake by chance."""
+        rows = [
+            (client, row.id)
+            for client in self._clients
+            for known in client.sandboxes
+            if isinstance(row := self._monitor.rows.get(Sandbox.key_of(SandboxId(known))), Sandbox)
+            and row.status in AT_REST | {Status.PAUSING, Status.STOPPING}
+        ]
+        return self._rng.choice(rows) if rows else self._known()
 
     def _running(self) -> tuple[Client, str]:
         """Mostly one that runs, or rests."""
