@@ -31,7 +31,7 @@ class Group(StrEnum):
     ADMIN = "admin"
     """What operators decide. The key is read again on each call, so that a revocation acts at once."""
     DATA = "data"
-    """Commands, files and waiting. Answers may be streamed for up to 15 minutes."""
+    """Commands, files, moves and waiting: what reaches backends. Answers may be streamed for up to 15 minutes."""
 
 
 class Access(StrEnum):

@@ -1,4 +1,7 @@
-"""Moves: stop and start a sandbox, which keeps its disk; pause and resume one, which keeps its memory too."""
+"""Moves: stop and start a sandbox, which keeps its disk; pause and resume one, which keeps its memory too.
+
+Served by the function that reaches backends: whether a pool offers a move is its adapter's to say.
+"""
 
 from __future__ import annotations
 
@@ -58,32 +61,32 @@ def _answer(call: Call[NoBody, NoQuery], sandbox: Sandbox, status: int) -> Answe
 
 ROUTES = (
     Route(
-        Method.POST, "/v1/sandboxes/{id}/stop", Group.CONTROL, Access.TENANT, stop_sandbox,
+        Method.POST, "/v1/sandboxes/{id}/stop", Group.DATA, Access.TENANT, stop_sandbox,
         "Stop a sandbox", NoBody, NoQuery, SandboxView, 202, also=(200,), errors=REST_ERRORS,
         description="Keeps the disk and ends what runs. 202 while it is `stopping`, 200 when it is stopped already. A "
         "stopped sandbox counts against no concurrency quota; its time to live goes on." + NEVER,
     ),
     Route(
-        Method.POST, "/v1/sandboxes/{id}/start", Group.CONTROL, Access.TENANT, start_sandbox,
+        Method.POST, "/v1/sandboxes/{id}/start", Group.DATA, Access.TENANT, start_sandbox,
         "Start a stopped sandbox", NoBody, NoQuery, SandboxView, 202, also=(200,), errors=WAKE_ERRORS,
         description="It is admitted like a new one: `starting` when there is room in its organization, its project and "
         "its pool, else `queued` until there is. 200 when it runs already." + NEVER,
     ),
     Route(
-        Method.POST, "/v1/sandboxes/{id}/pause", Group.CONTROL, Access.TENANT, pause_sandbox,
+        Method.POST, "/v1/sandboxes/{id}/pause", Group.DATA, Access.TENANT, pause_sandbox,
         "Pause a sandbox", NoBody, NoQuery, SandboxView, 202, also=(200,), errors=REST_ERRORS,
         description="Keeps memory and disk. While it is `pausing`, which may take minutes, commands, files and ports "
         "answer 409; a pause that fails leaves it `running` with the reason. A paused sandbox counts against no "
         "concurrency quota; its time to live goes on." + NEVER,
     ),
     Route(
-        Method.POST, "/v1/sandboxes/{id}/resume", Group.CONTROL, Access.TENANT, resume_sandbox,
+        Method.POST, "/v1/sandboxes/{id}/resume", Group.DATA, Access.TENANT, resume_sandbox,
         "Resume a paused sandbox", NoBody, NoQuery, SandboxView, 202, also=(200,), errors=WAKE_ERRORS,
         description="Goes on where it was paused. It is admitted like a new one: `resuming` when there is room, else "
         "`queued` until there is. 200 when it runs already." + NEVER,
     ),
     Route(
-        Method.POST, "/v1/sandboxes/{id}/keepalive", Group.CONTROL, Access.TENANT, keep_alive,
+        Method.POST, "/v1/sandboxes/{id}/keepalive", Group.DATA, Access.TENANT, keep_alive,
         "Count as use", NoBody, NoQuery, SandboxView, 200, also=(202,), errors=KEEP_ERRORS,
         description="For use that is not seen here, such as a viewer on an open port. 200 while it runs, 202 for one "
         "that was put to rest for not being used and is being woken.",
