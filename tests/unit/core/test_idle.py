@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,8 @@ from differently_core.model.sandbox import MoveKind, Sandbox, Status
 from differently_core.operations import execution, idle, moves, reconcile, sandboxes, sweep, tenants, use, worker
 from differently_core.operations.requests import UpdateSandbox
 from differently_core.runtime.ids import SandboxId
+from differently_core.store.memory import MemoryStore
+from differently_core.store.ports import Action, Outcome, Update
 from tests.support.world import OPERATOR, World
 
 TRUE = ExecRequest(command="true")
@@ -229,6 +232,43 @@ def test_two_streams_and_the_longer_one_keeps_it_awake(world: World, backend: Fa
     list(long)
     world.pass_time(90)
     assert world.status(sandbox) is Status.PAUSED
+
+
+class Crowded:
+    """A store in which somebody else always writes first, so many times."""
+
+    def __init__(self, memory: MemoryStore) -> None:
+        self._memory = memory
+        self.others = 0
+
+    def transact(self, actions: Sequence[Action]) -> Outcome:
+        for action in actions:
+            if self.others and isinstance(action, Update) and "busy_until" in action.set:
+                self.others -= 1
+                self._memory.transact([Update(Sandbox, action.key, "sandbox", add={"version": 1})])
+        return self._memory.transact(actions)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._memory, name)
+
+
+def test_many_long_commands_that_begin_at_once_each_get_their_turn():
+    """Each notes that it runs in the one record of the sandbox, so they meet there."""
+    stores: list[Crowded] = []
+
+    def wrap(memory: MemoryStore) -> Crowded:
+        stores.append(Crowded(memory))
+        return stores[0]
+
+    world = World(wrap=wrap)
+    world.add_pool()
+    sandbox = running(world)
+    stores[0].others = 20
+
+    run(world, sandbox, ExecRequest(command="x", timeout_seconds=200))
+
+    assert stores[0].others == 0
+    assert world.sandbox(sandbox).busy_with is None
 
 
 def test_a_call_whose_process_died_keeps_it_awake_no_longer_than_its_command(world: World, backend: FakeBackend):

@@ -45,6 +45,9 @@ from .giving import mask_of
 from .masked import masked_events, masked_output, masked_result, telling_nothing
 
 KEEP_ALIVE_SECONDS = 15.0
+USES_AT_ONCE_MAX = 40
+BACK_OFFS_MAX = 4
+"""Doublings of the pause between two tries: at most about a quarter of a second."""
 ENDS_WITHIN_SECONDS = 15.0
 """So long after its timeout a command may still be on its way to an end."""
 T = TypeVar("T")
@@ -76,7 +79,10 @@ def reach(
 
     Raises `NotFound`, `InvalidState`, `UnsupportedOperation`, and for one that has to be woken what admission raises.
     """
-    for _ in range(core.tuning.conflict_tries_max):
+    # Many commands that begin at once write one record, one after another; each of them gets its turn.
+    for attempt in range(USES_AT_ONCE_MAX):
+        if attempt:
+            core.back_off(min(attempt, BACK_OFFS_MAX))
         found = use.awake(core, caller, sandbox)
         place = Place(found, adapter_of(core, found.pool or ""), Target(core.owner(found.id), found.backend_ref))
         place.need(operation)
