@@ -318,6 +318,29 @@ def test_the_beginning_of_a_value_waits_while_its_job_runs(world: World, acme: T
     assert again == {"data": "", "next": 2, "ended": False}
 
 
+def test_copies_are_not_given_the_secret_and_mask_it_all_the_same(world: World, acme: Tenant, sandbox: str) -> None:
+    """What was written down goes along with a disk, and with a memory even more."""
+    base = f"/v1/sandboxes/{sandbox}"
+    snapshot = world.call("POST", f"{base}/snapshots", {}, token=acme.token).json()["id"]
+    fork = world.call("POST", f"{base}/fork", {}, token=acme.token).json()["id"]
+    world.settle()
+    put(world, acme, SECOND)
+    restored = world.running(acme, {**GIVEN, "snapshotId": snapshot})
+    again = world.call("POST", f"/v1/sandboxes/{fork}/fork", {}, token=acme.token).json()["id"]
+    world.settle()
+    world.backend("main").exec_function = prints(f"{FIRST} {SECOND}".encode())
+    both = f"{STARS} {'*' * len(SECOND)}"
+    for copy, given, wanted in ((fork, {}, f"{STARS} {SECOND}"), (again, {}, f"{STARS} {SECOND}"),
+                                (restored, {"TOKEN": SECOND}, both)):  # fmt: skip
+        assert env_of(world, copy) == given
+        assert [entry["version"] for entry in status(world, acme, copy).get("secrets", [])] == ([2] if given else [])
+        said = world.call("POST", f"/v1/sandboxes/{copy}/exec", {"command": "x"}, token=acme.token).json()
+        assert said["stdout"] == wanted
+        world.call("DELETE", f"/v1/sandboxes/{copy}", token=acme.token)
+        world.settle()
+        assert world.store.get(SandboxSecrets, SandboxSecrets.key_of(SandboxId(copy))) is None
+
+
 # Nothing is left behind
 
 

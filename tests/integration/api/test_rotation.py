@@ -14,6 +14,7 @@ from differently_core.model.secret import Secret
 from differently_core.operations import pools
 from differently_core.operations.catalog import CACHE_SECONDS, Catalog
 from differently_core.operations.core import Core
+from differently_core.store.ports import Put
 from differently_core.store.sealing import MemorySealer
 from tests.support.api import Mail, Reply, World
 
@@ -125,6 +126,18 @@ def test_fields_that_the_kind_of_a_user_does_not_have_replace_nothing(world: Wor
     refused = op(world, "PUT", "/v1/admin/secrets/eu", {"fields": {"api_key": SECOND}})
     assert (refused.status, refused.json()["error"]["details"]) == (400, {"field": "credential", "adapter": "fake"})
     assert healthy(world)
+
+
+def test_a_pool_whose_kind_is_not_built_holds_up_no_rotation(world: World) -> None:
+    """features.md 2 #83: it can be used with no key, so none is tried on it; it takes the new one up all the same."""
+    put(world, FIRST)
+    keyed(world)
+    old = pools.detail(world.core, "keyed").pool.with_(name="old", adapter="vanished")
+    world.store.transact([Put(old, (), "pool")])
+    assert put(world, FIRST).json()["pools"] == 2
+    assert healthy(world)
+    first, second = (pools.detail(world.core, name).pool for name in ("keyed", "old"))
+    assert first.credential_revision == second.credential_revision
 
 
 def test_a_secret_in_use_stays(world: World) -> None:

@@ -231,6 +231,8 @@ class Sandbox(Record):
     has_env: bool = False
     secrets: tuple[GivenSecret, ...] = ()
     """What it was given, without a value."""
+    masks: bool = False
+    """True when it was given secrets, or was made from what had some: what its commands write is masked."""
     priority: int = 0
     preemptible: bool = False
     """May be put to rest, while nobody uses it, for work that waits."""

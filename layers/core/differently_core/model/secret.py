@@ -13,6 +13,8 @@ from .record import Key, Record, Table
 SECRET_NAME_PATTERN = r"^[a-z][a-z0-9-]{0,62}$"
 STORED = "secret:"
 """How a pool refers to a stored secret: this, and its name."""
+BOUND_MAX = 48
+"""Secrets that one sandbox was given or may have traces of: they fit in one row."""
 POOLS_MAX = 50
 """Of one secret: they all take up a new revision in one transaction."""
 
@@ -90,11 +92,14 @@ class ProjectSecret(Record):
 
 
 class BoundSecret(BaseModel):
-    """As it was when the sandbox was created: a replacement of the secret does not reach it."""
+    """As it was when the sandbox was created: a replacement of the secret does not reach it.
+
+    Without `env` it is given to nothing: what the sandbox was made from had it, so traces of it are masked here too.
+    """
 
     model_config = ConfigDict(frozen=True)
 
-    env: str
+    env: str | None = None
     secret: str
     revision: str
     sealed: str

@@ -24,6 +24,7 @@ from .quota import Scope
 from .record import Key, Record, Table
 from .resources import Size
 from .sandbox import Reason
+from .secret import BoundSecret
 
 
 class SnapshotKind(StrEnum):
@@ -88,6 +89,8 @@ class Snapshot(Record):
     failures: int = 0
     missed_at: datetime | None = None
     """When the backend first did not know it."""
+    bound: tuple[BoundSecret, ...] = ()
+    """Secrets, still sealed, that it may hold traces of."""
     key_hash: str | None = None
     """Names the row of its `Idempotency-Key`."""
     fork: SandboxId | None = None

@@ -20,6 +20,8 @@ from ..store.ports import Action, Committed, Outcome, Refused, Store, StoreThrot
 from ..store.sealing import NoSealer, Sealer
 from .catalog import Catalog
 
+Values = tuple[tuple[str | None, str], ...]
+"""Opened secrets of a sandbox, each with the variable that it became, if it did."""
 OPENED_MAX = 500
 """Sandboxes whose opened secrets a process keeps."""
 
@@ -122,14 +124,14 @@ class Opened:
     """Secrets of sandboxes that this process has opened, by sandbox: they never change while it lives."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[SandboxId, Mapping[str, str]] = OrderedDict()
+        self._kept: OrderedDict[SandboxId, Values] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, sandbox: SandboxId) -> Mapping[str, str] | None:
+    def get(self, sandbox: SandboxId) -> Values | None:
         with self._lock:
             return self._kept.get(sandbox)
 
-    def put(self, sandbox: SandboxId, values: Mapping[str, str]) -> None:
+    def put(self, sandbox: SandboxId, values: Values) -> None:
         with self._lock:
             self._kept[sandbox] = values
             while len(self._kept) > OPENED_MAX:

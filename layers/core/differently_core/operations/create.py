@@ -332,10 +332,8 @@ def draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None, s
         queue_timeout_seconds=request.queue_timeout_seconds, idempotent=key is not None,
         created_at=core.clock.now(), created_by=KeyId(caller.actor),
     )  # fmt: skip
-    if not request.secrets:
-        return Draft(sandbox, dict(request.env), digest)
-    given, bound = bind(core, sandbox, request.secrets)
-    return Draft(sandbox.with_(secrets=given), dict(request.env), digest, bound)
+    given, bound = bind(core, sandbox, request.secrets, source.bound if source is not None else ())
+    return Draft(sandbox.with_(secrets=given, masks=bool(bound)), dict(request.env), digest, bound)
 
 
 def _project(core: Core, caller: Caller, request: CreateSandbox) -> ProjectId:

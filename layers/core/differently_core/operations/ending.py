@@ -103,7 +103,7 @@ def end(
         actions.append(free_key(sandbox.id))
     if sandbox.has_env:
         actions.append(Delete(SandboxEnv, SandboxEnv.key_of(sandbox.id), "env"))
-    if sandbox.secrets:
+    if sandbox.masks:
         actions.append(Delete(SandboxSecrets, SandboxSecrets.key_of(sandbox.id), "secrets"))
     actions += let_go(sandbox)
     if sandbox.reservation is None:

@@ -6,6 +6,7 @@ a sealed field that is copied to another row, or brought back from an older revi
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from ..store.sealing import Sealer
 from . import pools, trials
 from .core import Caller, Core
 
+log = logging.getLogger(__name__)
 NAMES_TOLD = 10
 _NAME = re.compile(SECRET_NAME_PATTERN)
 
@@ -62,9 +64,15 @@ def put(core: Core, caller: Caller, name: str, fields: Mapping[str, str], *, ver
 
 def _try(core: Core, users: Sequence[Pool], fields: Mapping[str, str], *, verify: bool) -> None:
     for pool in users:
-        with trials.trial(core, pool, fields) as adapter:
-            if verify:
-                trials.verify(core, pool, adapter)
+        try:
+            with trials.trial(core, pool, fields) as adapter:
+                if verify:
+                    trials.verify(core, pool, adapter)
+        except InvalidRequest as error:
+            if error.details.get("field") == "credential":
+                raise
+            # Its kind is not built or not taken any more: with no credential it could be used.
+            log.info("credential not tried", extra={"pool": pool.name, "error": error.message})
 
 
 def _untouched(secret: Secret) -> tuple[Condition, ...]:
