@@ -37,6 +37,20 @@ def pass_until_over(world: World, rounds: int = 20) -> None:
         world.pass_time(31)
 
 
+@pytest.mark.parametrize("how", ["archive", "delete"])
+@pytest.mark.parametrize("scope", ["org", "project"])
+def test_its_secrets_are_forgotten_and_none_is_added(world: World, acme: Tenant, scope: str, how: str) -> None:
+    for number in range(3):
+        body = {"value": f"canary-value-{number}"}
+        assert world.call("PUT", f"/v1/secrets/s{number}", body, token=acme.token).status == 201
+    begin(world, path_of(acme, scope), how)
+    late = op(world, "PUT", f"/v1/secrets/late?projectId={acme.project}", {"value": "canary-late"})
+    assert late.code == "invalid_state"
+    pass_until_over(world)
+    secrets = world.store.query(Table.CONFIG, f"PROJECT#{acme.project}", prefix="SECRET#")
+    assert secrets.rows == ()
+
+
 @pytest.mark.parametrize("scope", ["org", "project"])
 @pytest.mark.parametrize(
     ("how", "middle", "end"), [("archive", "archiving", "archived"), ("delete", "deleting", "404")]

@@ -1,19 +1,21 @@
 """Archiving and deleting organizations and projects: a way out that goes on until nothing is held.
 
-From the first write on nothing new starts. Then, in bounded steps, its keys are revoked and every sandbox and snapshot
-is told to go; the sandboxes' own operations see to the backends. It is over when two looks, further apart than any list
-lags, find nothing that lives, no attempt that is not settled and no quota that is held. A pool that is offline, or
-that lists nothing, settles no attempt, so it keeps its tenants from being taken for gone.
+From the first write on nothing new starts. Then, in bounded steps, its keys are revoked, its secrets are forgotten,
+and every sandbox and snapshot is told to go; the sandboxes' own operations see to the backends. It is over when two
+looks, further apart than any list lags, find nothing that lives, no attempt that is not settled and no quota that is
+held. A pool that is offline, or that lists nothing, settles no attempt, so it keeps its tenants from being taken for
+gone.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final, cast
 
-from ..errors import InvalidState
+from ..errors import InvalidState, NotFound
 from ..model.attempt import Attempt
 from ..model.closing import Closing
 from ..model.pool import Pool
@@ -24,7 +26,7 @@ from ..model.snapshot import Snapshot, SnapshotStatus, snapshot_list
 from ..model.tenancy import KeyScope, Org, OrgEntry, Project, TenantState
 from ..runtime.ids import OrgId, ProjectId
 from ..store.ports import Action, Committed, Delete, Equals, Put, StoreThrottled
-from . import keys, sandboxes, snapshots
+from . import keys, project_secrets, sandboxes, snapshots
 from .core import Caller, Core
 from .standing import Owner, org_of, read, scope_of, transition
 
@@ -130,7 +132,12 @@ def _empty(core: Core, caller: Caller, project: ProjectId, most: int) -> tuple[i
         if snapshot.status is not SnapshotStatus.DELETING:
             snapshots.delete(core, caller, snapshot.id)
             told += 1
-    return told, bool(living.rows or kept.rows)
+    owner = project_secrets.owner_of(core, caller, project)
+    secrets, _ = project_secrets.listed(core, owner, None, STEP_MAX)
+    for secret in secrets:
+        with suppress(NotFound):  # by somebody else just now
+            project_secrets.remove(core, caller, owner, secret.name)
+    return told, bool(living.rows or kept.rows or secrets)
 
 
 def _judge(core: Core, row: Closing) -> None:

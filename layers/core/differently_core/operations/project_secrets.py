@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import InvalidRequest, NotFound, QuotaExceeded
 from ..model.secret import SECRET_NAME_PATTERN, ProjectSecret
 from ..runtime.ids import OrgId, ProjectId
-from ..store.ports import Absent, Committed, Delete, Equals, Put, StoreThrottled
+from ..store.ports import Absent, Action, Committed, Delete, Equals, Put, StoreThrottled
 from .core import Caller, Core
 from .giving import context
+from .standing import check_open, read, still_open
 
 _NAME = re.compile(SECRET_NAME_PATTERN)
 PROJECT_SECRETS_MAX = 1_000
@@ -18,6 +19,8 @@ PROJECT_SECRETS_MAX = 1_000
 
 @dataclass(frozen=True)
 class Owner:
+    """Whose secrets."""
+
     org: OrgId
     project: ProjectId
 
@@ -44,11 +47,17 @@ def owner_of(core: Core, caller: Caller, project: str | None) -> Owner:
 
 
 def put(core: Core, caller: Caller, owner: Owner, name: str, value: str) -> Kept:
-    """Keep this value under the name. Sandboxes that have the old one keep it."""
+    """Keep this value under the name. Sandboxes that have the old one keep it.
+
+    Raises `InvalidState` for a project that is on its way out: its secrets are being removed.
+    """
     _check_name(name)
     revision = core.ids.new("rev")
     sealed = core.sealer.seal(value, context(core, owner.project, name, revision))
     for _ in range(core.tuning.conflict_tries_max):
+        tenants = (read(core, owner.org, None), read(core, owner.org, owner.project))
+        for tenant in tenants:
+            check_open(tenant)
         before = core.store.get(ProjectSecret, ProjectSecret.key_of(owner.project, name))
         if before is None:
             _check_room(core, owner)
@@ -62,7 +71,9 @@ def put(core: Core, caller: Caller, owner: Owner, name: str, value: str) -> Kept
             caller, "project_secret.put", name, owner.org, project=owner.project, details={"version": secret.version}
         )
         unchanged = (Absent(),) if before is None else (Equals("version", before.version),)
-        if isinstance(core.commit([Put(secret, unchanged, "secret"), Put(event, (Absent(),), "event")]), Committed):
+        stay_open = [replace(still_open(tenant), name=f"open {tenant.id}") for tenant in tenants]
+        actions: list[Action] = [Put(secret, unchanged, "secret"), Put(event, (Absent(),), "event"), *stay_open]
+        if isinstance(core.commit(actions), Committed):
             return Kept(secret, created=before is None)
     raise StoreThrottled("This secret is being changed by others right now; repeat the call.")
 
