@@ -66,6 +66,7 @@ KINDS: Mapping[str, Row] = {
     "fake": Row(f"{_PROVIDERS}.fake", "FakeAdapter", TrustList.DEV_ONLY),
     "opensandbox": Row(f"{_PROVIDERS}.opensandbox", "OpenSandboxAdapter", TrustList.OPERATOR_DECLARES),
     "remote": Row("differently_adapters.remote", "RemoteAdapter", TrustList.OPERATOR_DECLARES),
+    "vercel": Row(f"{_PROVIDERS}.vercel", "VercelAdapter", TrustList.ALWAYS_EXTERNAL),
 }
 
 

@@ -12,8 +12,9 @@ from typing import ClassVar
 
 import pytest
 
+from differently_adapters.names import sandbox_name
 from differently_adapters.providers.daytona import DaytonaAdapter, DaytonaConfig
-from differently_adapters.providers.daytona.wire import KEY_INSTALLATION, KEY_SANDBOX, name_of
+from differently_adapters.providers.daytona.wire import KEY_INSTALLATION, KEY_SANDBOX
 from differently_adapters.testing import AdapterConformance, CannotHappen, Mishap
 from differently_core.contract import Adapter, AdapterContext, Operation, Owner, Target
 from differently_core.runtime.clock import SystemClock
@@ -59,7 +60,7 @@ class DaytonaUnderTest(UnderTest):
 
     def plant_foreign(self, ours: Owner, theirs: Owner) -> Target:
         labels = {KEY_SANDBOX: theirs.sandbox, KEY_INSTALLATION: theirs.installation}
-        return Target(ours, self.fake.plant(name_of(ours), labels).box.id)
+        return Target(ours, self.fake.plant(sandbox_name(ours), labels).box.id)
 
     def unheard(self, go: Go, request: Request, closing: Event) -> Reply:
         return drop_after(go, request, closing)

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from differently_adapters.names import sandbox_name
 from differently_adapters.providers.daytona import DaytonaAdapter, DaytonaConfig
-from differently_adapters.providers.daytona.wire import KEY_INSTALLATION, KEY_SANDBOX, name_of
+from differently_adapters.providers.daytona.wire import KEY_INSTALLATION, KEY_SANDBOX
 from differently_adapters.testing import a_create_request
 from differently_core.contract import (
     AdapterContext,
@@ -127,7 +128,7 @@ def test_a_create_says_whose_it_is_how_long_it_lives_and_that_it_never_sleeps(fa
     created(make(target="eu", snapshot="base"), ttl_seconds=3_601, env={"A": "1"})
     assert bodies(fake, *CREATE) == [
         {
-            "name": name_of(OWNER),
+            "name": sandbox_name(OWNER),
             "labels": {KEY_INSTALLATION: "inst_a", KEY_SANDBOX: "sbx_a"},
             "env": {"A": "1"},
             "public": False,
@@ -178,7 +179,7 @@ def test_each_refusal_of_a_create_has_its_class(
 
 
 def test_a_name_that_is_taken_is_ours_or_it_is_not(fake: FakeDaytona, adapter: DaytonaAdapter) -> None:
-    fake.plant(name_of(OWNER), {KEY_INSTALLATION: "inst_b", KEY_SANDBOX: "sbx_a"})
+    fake.plant(sandbox_name(OWNER), {KEY_INSTALLATION: "inst_b", KEY_SANDBOX: "sbx_a"})
     with pytest.raises(InvalidState):
         created(adapter)
     assert fake.count() == 1
@@ -343,6 +344,14 @@ def test_rules_that_daytona_cannot_hold_are_refused(fake: FakeDaytona, adapter: 
         {"networkBlockAll": False, "networkAllowList": "203.0.113.7/32", "domainAllowList": "example.com"},
         {"networkBlockAll": False, "networkAllowList": "", "domainAllowList": ""},
     ]
+
+
+def test_rules_are_told_at_the_create_and_wrong_ones_make_nothing(fake: FakeDaytona, adapter: DaytonaAdapter) -> None:
+    created(adapter, egress=EgressRules(EgressAction.DENY))
+    assert bodies(fake, *CREATE)[0]["networkBlockAll"] is True
+    with pytest.raises(InvalidRequest):
+        created(adapter, sandbox="sbx_b", egress=EgressRules(EgressAction.ALLOW, deny=("10.0.0.0/8",)))
+    assert fake.count() == 1
 
 
 def test_no_error_repeats_the_key_or_the_environment(fake: FakeDaytona, adapter: DaytonaAdapter) -> None:

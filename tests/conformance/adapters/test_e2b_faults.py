@@ -366,6 +366,17 @@ def test_rules_that_e2b_reads_otherwise_are_refused(fake: FakeE2b, adapter: E2bA
     ]
 
 
+def test_rules_are_told_at_the_create_and_wrong_ones_make_nothing(fake: FakeE2b, adapter: E2bAdapter) -> None:
+    created(adapter, egress=EgressRules(EgressAction.DENY, allow=("example.com",)))
+    assert bodies(fake, *CREATE)[0]["network"] == {
+        "allowPublicTraffic": False, "allowOut": ["example.com"], "denyOut": ["0.0.0.0/0"]
+    }  # fmt: skip
+    for peer in ("::/0", "evil.example"):
+        with pytest.raises(InvalidRequest):
+            created(adapter, sandbox="sbx_b", egress=EgressRules(EgressAction.ALLOW, deny=(peer,)))
+    assert fake.count() == 1
+
+
 def test_ports_are_closed_unless_the_pool_opens_them(adapter: E2bAdapter, make: Make) -> None:
     target = created(adapter)
     with pytest.raises(UnsupportedOperation):

@@ -178,6 +178,8 @@ class FakeDaytona:
         made = Sandbox(
             Box(ref, root, dict(body.get("env") or {})), body["name"], dict(body.get("labels") or {}), now, ends, body,
             turns=["creating", "started"],
+            network={name: body[name] for name in ("networkBlockAll", "networkAllowList", "domainAllowList")
+                     if name in body},
         )  # fmt: skip
         self.sandboxes[ref] = made
         return made

@@ -22,9 +22,10 @@ from differently_core.errors import (
 from differently_core.runtime.clock import Clock
 
 from ...http import Call, Deadlines, Http, segment
+from ...names import sandbox_name
 from ...pages import Page, every_item
 from .config import DaytonaConfig
-from .wire import KEY_INSTALLATION, PreviewRead, SandboxPage, SandboxRead, SnapshotRead, name_of, read
+from .wire import KEY_INSTALLATION, PreviewRead, SandboxPage, SandboxRead, SnapshotRead, read
 
 CALL_SECONDS: Final = 30.0
 PAGE_SIZE: Final = 200
@@ -53,7 +54,7 @@ class Api:
     def named(self, owner: Owner) -> SandboxRead | None:
         """The one that has the owner's name and carries the owner. Names are told without delay, lists are not."""
         try:
-            seen = self.sandbox(name_of(owner))
+            seen = self.sandbox(sandbox_name(owner))
         except NotFound:
             return None
         return seen if seen.owner == owner else None

@@ -19,10 +19,11 @@ from differently_core.errors import (
 )
 from differently_core.runtime.clock import Clock
 
-from . import snapshots
+from ...names import sandbox_name
+from . import egress, snapshots
 from .api import Api
 from .config import DaytonaConfig
-from .wire import SandboxRead, instance, labels, name_of
+from .wire import SandboxRead, instance, labels
 
 SPARE_SECONDS: Final = 300
 """Daytona's own timer ends what we forgot; it must not be faster than we are."""
@@ -94,7 +95,7 @@ class Maker:
 
     def _body(self, request: CreateRequest) -> dict[str, JsonValue]:
         body: dict[str, JsonValue] = {
-            "name": name_of(request.owner),
+            "name": sandbox_name(request.owner),
             "labels": labels(request.owner),
             "env": {**request.env},
             "public": False,
@@ -102,6 +103,8 @@ class Maker:
             "autoDeleteInterval": -1,
             "ttlMinutes": math.ceil((request.ttl_seconds + SPARE_SECONDS) / 60),
         }
+        if request.egress is not None:
+            body |= egress.body(request.egress)
         if self._config.target is not None:
             body["target"] = self._config.target
         if request.from_snapshot is not None:

@@ -5,13 +5,13 @@ A capture that fails leaves no record, and the sandbox goes back to what it was:
 
 from __future__ import annotations
 
-import hashlib
 from typing import Final
 
 from differently_core.contract import Owner, SnapshotInfo, SnapshotKind, SnapshotRequest, SnapshotState
 from differently_core.errors import BackendError, InvalidState, NotFound, SandboxFailed
 from differently_core.runtime.clock import Clock
 
+from ...names import digest
 from .api import Api
 from .wire import SnapshotRead
 
@@ -26,20 +26,16 @@ STATES: Final = {
 GONE: Final = "removing"
 
 
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
-
-
 def _of_installation(installation: str) -> str:
-    return f"differently-{_digest(installation)}-"
+    return f"differently-{digest(installation)}-"
 
 
 def _prefix(owner: Owner) -> str:
-    return f"{_of_installation(owner.installation)}{_digest(owner.installation, owner.sandbox)}-"
+    return f"{_of_installation(owner.installation)}{digest(owner.installation, owner.sandbox)}-"
 
 
 def name_of(owner: Owner, request: SnapshotRequest) -> str:
-    return f"{_prefix(owner)}{_digest(request.operation)}"
+    return f"{_prefix(owner)}{digest(request.operation)}"
 
 
 def find(api: Api, name: str) -> SnapshotRead | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, TypeVar
@@ -86,13 +85,6 @@ def read(shape: type[T], body: JsonValue) -> T:
     except ValidationError:  # its text quotes the answer, which holds the environment
         pass
     raise ProviderUnavailable("Daytona answered something that is not of its API.")
-
-
-def name_of(owner: Owner) -> str:
-    """Unique in an organization at Daytona, so two creates of one sandbox cannot both succeed."""
-    digest = hashlib.sha256(f"{owner.installation}\0{owner.sandbox}".encode()).hexdigest()[:16]
-    readable = "".join(char for char in owner.sandbox.lower() if char.isascii() and char.isalnum())
-    return f"dfy-{readable[:32]}-{digest}"
 
 
 def labels(owner: Owner) -> dict[str, JsonValue]:

@@ -20,9 +20,11 @@ def body(rules: EgressRules) -> dict[str, JsonValue]:
         )
     if rules.allow and rules.deny:
         raise InvalidRequest("At E2B what is allowed wins over what is denied; give one of the two.", field="egress")
-    allow = [*allowed.hosts, *allowed.networks]
-    deny = [EVERYTHING] if rules.default is EgressAction.DENY else [*denied.networks]
-    return {"allowOut": [*allow], "denyOut": [*deny]}
+    if any(":" in network for network in (*allowed.networks, *denied.networks)):
+        raise InvalidRequest("E2B takes IPv4 addresses and blocks, and host names.", field="egress")
+    if rules.default is EgressAction.ALLOW:
+        return {"allowOut": [], "denyOut": [*denied.networks]}
+    return {"allowOut": [*allowed.hosts, *allowed.networks], "denyOut": [EVERYTHING]}
 
 
 def in_force(seen: NetworkRead | None, wanted: dict[str, JsonValue]) -> bool:

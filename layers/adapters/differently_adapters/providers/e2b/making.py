@@ -11,7 +11,7 @@ from differently_core.contract import CreateRequest, Instance
 from differently_core.errors import BackendError, DifferentlyError, InvalidRequest, NotFound, ProviderUnavailable
 from differently_core.runtime.clock import Clock
 
-from . import snapshots
+from . import egress, snapshots
 from .api import Api
 from .config import E2bConfig
 from .wire import SandboxRead, instance, labels
@@ -109,7 +109,10 @@ class Maker:
             "metadata": labels(request.owner),
             "envVars": {**request.env},
             "autoPause": False,
-            "network": {"allowPublicTraffic": self._config.public_ports},
+            "network": {
+                "allowPublicTraffic": self._config.public_ports,
+                **(egress.body(request.egress) if request.egress is not None else {}),
+            },
         }
         return body
 

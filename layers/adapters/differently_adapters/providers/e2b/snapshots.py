@@ -6,12 +6,12 @@ again, for that would add to the first snapshot. E2B tells a snapshot's id as `t
 
 from __future__ import annotations
 
-import hashlib
 from typing import Final
 
 from differently_core.contract import Owner, SnapshotInfo, SnapshotKind, SnapshotRequest, SnapshotState
 from differently_core.errors import BackendError, NotFound, SandboxFailed
 
+from ...names import digest
 from .api import Api
 from .wire import SnapshotRead
 
@@ -19,19 +19,15 @@ PREFIX: Final = "differently"
 
 
 def name_of(owner: Owner, request: SnapshotRequest) -> str:
-    return f"{_prefix(owner)}{_digest(request.operation)}"
+    return f"{_prefix(owner)}{digest(request.operation)}"
 
 
 def _prefix(owner: Owner) -> str:
-    return f"{_of_installation(owner.installation)}{_digest(owner.installation, owner.sandbox)}-"
+    return f"{_of_installation(owner.installation)}{digest(owner.installation, owner.sandbox)}-"
 
 
 def _of_installation(installation: str) -> str:
-    return f"{PREFIX}-{_digest(installation)}-"
-
-
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+    return f"{PREFIX}-{digest(installation)}-"
 
 
 def _name(ref: str) -> str:
