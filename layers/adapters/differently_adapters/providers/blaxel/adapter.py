@@ -1,0 +1,302 @@
+"""The Blaxel adapter: the contract's operations over named sandboxes and the data plane of each.
+
+Every call looks at the sandbox first and checks its labels, which wakes nothing. That same look tells where its data
+plane is, so nothing about a sandbox is kept between calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import ClassVar, Final
+
+from differently_core.contract import (
+    SUPPORTED,
+    AdapterContext,
+    Capabilities,
+    Capacity,
+    Catalog,
+    CommandResult,
+    CreateRequest,
+    Declaration,
+    EgressRules,
+    ExecEvent,
+    Exposure,
+    FileContent,
+    Files,
+    Info,
+    Instance,
+    Instances,
+    InstanceState,
+    JobOutput,
+    Observation,
+    Observations,
+    Operation,
+    Owner,
+    SnapshotInfo,
+    SnapshotRequest,
+    Target,
+    Transition,
+    Transitioned,
+    Unsupported,
+    unsupported,
+)
+from differently_core.errors import (
+    BackendError,
+    DifferentlyError,
+    InvalidState,
+    NotFound,
+    ProviderUnavailable,
+)
+from differently_core.model import features
+from differently_core.model.exec import ExecRequest, FileInfo, Job, Stream
+from differently_core.model.pool import Trust
+
+from ...http import parse_endpoint
+from ...inside import Inside
+from ...shell_files import Carriers
+from .api import Api
+from .config import BlaxelConfig
+from .making import MIB_OF_CPU, Maker
+from .process import DataPlane
+from .wire import SandboxRead, instance
+
+CREATE_SECONDS: Final = 180.0
+SETTLES_SECONDS: Final = 120.0
+"""What Blaxel accepted shows under its name at once; a create whose answer was lost is done or given up by then."""
+DELETE_SECONDS: Final = 10.0
+"""A delete is answered at once and done later; so long it is watched."""
+LOOK_SECONDS: Final = 0.25
+LOOK_SECONDS_MAX: Final = 2.0
+
+_NEVER: Final[Declaration] = {
+    Operation.RENEW: Unsupported("nothing_expires"),
+    Operation.STOP: Unsupported("sleeps_by_itself"),
+    Operation.START: Unsupported("sleeps_by_itself"),
+    Operation.PAUSE: Unsupported("sleeps_by_itself"),
+    Operation.RESUME: Unsupported("sleeps_by_itself"),
+    Operation.CALL_OFF: Unsupported("sleeps_by_itself"),
+    Operation.SNAPSHOT: Unsupported("work_in_progress_there"),
+    Operation.SNAPSHOT_GET: Unsupported("work_in_progress_there"),
+    Operation.SNAPSHOT_DELETE: Unsupported("work_in_progress_there"),
+    Operation.PORT_EXPOSE: Unsupported("no_ports"),
+    Operation.PORT_REVOKE: Unsupported("no_ports"),
+    Operation.EGRESS_SET: Unsupported("no_egress_control"),
+    Operation.DISCOVER: Unsupported("nothing_to_discover"),
+}
+
+
+class BlaxelAdapter:
+    kind: ClassVar[str] = "blaxel"
+    operations: ClassVar[Declaration] = {**dict.fromkeys(Operation, SUPPORTED), **_NEVER}
+
+    def __init__(self, context: AdapterContext) -> None:
+        if not isinstance(context.config, BlaxelConfig):
+            raise TypeError("a blaxel adapter needs a BlaxelConfig")
+        self._config = context.config
+        self._pool = context.pool
+        self._clock = context.clock
+        self._api = Api(self._config, context.credential.get("api_key", ""), context.clock)
+        self._maker = Maker(self._api, self._config, context.clock)
+
+    # The pool.
+
+    def info(self) -> Info:
+        return Info(
+            kind=self.kind, version="1", trust=Trust.EXTERNAL, isolation="microvm", idempotent_create=True,
+            settles_seconds=SETTLES_SECONDS, create_seconds=CREATE_SECONDS, description="Blaxel.",
+        )  # fmt: skip
+
+    def capabilities(self) -> Capabilities:
+        told = {features.EXEC, features.EXEC_STREAM, features.FILES, "isolation.microvm", *self._config.features}
+        return Capabilities(
+            features=frozenset(told),
+            max_cpu_millis=self._config.memory_mib_max * 1000 // MIB_OF_CPU,
+            max_memory_mib=self._config.memory_mib_max,
+            regions=(self._config.region,),
+        )
+
+    def capacity(self) -> Capacity:
+        return Capacity(bounded=False)
+
+    def health(self) -> None:
+        self._look()
+
+    def verify_credential(self) -> None:
+        self._look()
+
+    def _look(self) -> None:
+        try:
+            self._api.look()
+        except BackendError:
+            raise
+        except DifferentlyError as error:  # a service without a list of sandboxes is none of theirs
+            raise ProviderUnavailable(error.message, settled=True) from None
+
+    def discover(self) -> Catalog:
+        raise unsupported(self, Operation.DISCOVER, self._pool)
+
+    # Lifecycle.
+
+    def create(self, request: CreateRequest, deadline: float) -> Instance:
+        return self._maker.create(request, deadline)
+
+    def get(self, target: Target) -> Instance:
+        return instance(self._find(target))
+
+    def list(self, installation: str) -> Instances:
+        return [instance(seen) for seen in self._api.of_installation(installation)]
+
+    def observe_many(self, targets: Sequence[Target]) -> Observations:
+        seen = [self._observation(target) for target in targets]
+        silent = [told for told in seen if isinstance(told, ProviderUnavailable)]
+        if seen and len(silent) == len(seen):
+            raise silent[0]
+        return seen
+
+    def _observation(self, target: Target) -> Observation:
+        try:
+            return self.get(target)
+        except DifferentlyError as error:
+            return error
+
+    def delete(self, target: Target) -> None:
+        """Watched until it is gone: it is answered before."""
+        try:
+            seen = self._find(target)
+        except NotFound as error:
+            if error.details.get("foreign") and target.ref is not None:
+                raise
+            return
+        self._api.delete(seen.name)
+        if not self._is_gone(seen.name):
+            raise ProviderUnavailable("Blaxel has not deleted the sandbox yet.")
+
+    def _is_gone(self, name: str) -> bool:
+        ends = self._clock.monotonic() + DELETE_SECONDS
+        pause = LOOK_SECONDS
+        while True:
+            try:
+                self._api.sandbox(name)
+            except NotFound:
+                return True
+            if self._clock.monotonic() + pause >= ends:
+                return False
+            self._clock.sleep(pause)
+            pause = min(LOOK_SECONDS_MAX, pause * 1.5)
+
+    def renew(self, target: Target, until: datetime) -> datetime | None:
+        raise unsupported(self, Operation.RENEW, self._pool)
+
+    # Commands, jobs and files.
+
+    def exec(self, target: Target, request: ExecRequest, output_bytes_max: int) -> CommandResult:
+        return self._inside(target).commands.exec(request, output_bytes_max)
+
+    def exec_stream(self, target: Target, request: ExecRequest, quiet_seconds: float) -> Iterator[ExecEvent]:
+        return self._inside(target).commands.stream(request, quiet_seconds)
+
+    def job_start(self, target: Target, job: str, request: ExecRequest) -> Job:
+        return self._inside(target).jobs.start(target, job, request)
+
+    def job_status(self, target: Target, job: str) -> Job:
+        return self._inside(target).jobs.status(target, job)
+
+    def job_output(self, target: Target, job: str, stream: Stream, offset: int, limit: int) -> JobOutput:
+        return self._inside(target).jobs.output(target, job, stream, offset, limit)
+
+    def job_stop(self, target: Target, job: str) -> Job:
+        return self._inside(target).jobs.stop(target, job)
+
+    def job_interrupt(self, target: Target, job: str) -> Job:
+        return self._inside(target).jobs.interrupt(target, job)
+
+    def file_read(self, target: Target, path: str) -> FileContent:
+        return self._inside(target).files.read(path)
+
+    def file_write(self, target: Target, path: str, data: Iterable[bytes]) -> FileInfo:
+        return self._inside(target).files.write(path, data)
+
+    def file_list(self, target: Target, path: str) -> Files:
+        return self._inside(target).files.list(path)
+
+    def file_stat(self, target: Target, path: str) -> FileInfo:
+        return self._inside(target).files.stat(path)
+
+    def file_delete(self, target: Target, path: str) -> None:
+        self._inside(target).files.delete(path)
+
+    def _inside(self, target: Target) -> Inside:
+        seen = self._running(target)
+        place = parse_endpoint(seen.metadata.url or "", self._config.rules())
+        plane = DataPlane(self._api.http, place, self._api.headers, self._clock)
+        return Inside(plane, self._clock, Carriers(plane.upload, plane.download))
+
+    # What Blaxel does not have, or does by itself.
+
+    def stop(self, target: Target, deadline: float) -> Instance:
+        raise unsupported(self, Operation.STOP, self._pool)
+
+    def start(self, target: Target, deadline: float) -> Instance:
+        raise unsupported(self, Operation.START, self._pool)
+
+    def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        raise unsupported(self, Operation.PAUSE, self._pool)
+
+    def resume(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        raise unsupported(self, Operation.RESUME, self._pool)
+
+    def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        raise unsupported(self, Operation.CALL_OFF, self._pool)
+
+    # Snapshots.
+
+    def snapshot(self, target: Target, request: SnapshotRequest, deadline: float) -> SnapshotInfo:
+        raise unsupported(self, Operation.SNAPSHOT, self._pool)
+
+    def snapshot_get(self, owner: Owner, ref: str) -> SnapshotInfo:
+        raise unsupported(self, Operation.SNAPSHOT_GET, self._pool)
+
+    def snapshot_delete(self, owner: Owner, ref: str) -> None:
+        raise unsupported(self, Operation.SNAPSHOT_DELETE, self._pool)
+
+    # Ports and egress.
+
+    def port_expose(self, target: Target, port: int, seconds: int) -> Exposure:
+        raise unsupported(self, Operation.PORT_EXPOSE, self._pool)
+
+    def port_revoke(self, target: Target, port: int) -> None:
+        raise unsupported(self, Operation.PORT_REVOKE, self._pool)
+
+    def egress_set(self, target: Target, rules: EgressRules) -> None:
+        raise unsupported(self, Operation.EGRESS_SET, self._pool)
+
+    def close(self) -> None:
+        self._api.http.close()
+
+    # One sandbox.
+
+    def _find(self, target: Target) -> SandboxRead:
+        if target.ref is None:
+            found = self._api.named(target.owner)
+            if found is None:
+                raise _missing(target)
+            return found
+        try:
+            seen = self._api.sandbox(target.ref)
+        except NotFound:
+            raise _missing(target) from None
+        if seen.owner != target.owner:
+            raise _missing(target, foreign=True)
+        return seen
+
+    def _running(self, target: Target) -> SandboxRead:
+        seen = self._find(target)
+        if seen.at is not InstanceState.RUNNING:
+            raise InvalidState(f"The sandbox is {seen.at}.")
+        return seen
+
+
+def _missing(target: Target, *, foreign: bool = False) -> NotFound:
+    details = {"foreign": True} if foreign else {}
+    return NotFound(f"Sandbox {target.owner.sandbox} does not exist at Blaxel.", **details)
