@@ -96,5 +96,5 @@ verify: dev-env ## Everything that must hold before a change lands
 
 .PHONY: clean
 clean: ## Remove environments, caches and build output (not .differently, which holds your data)
-	@rm -rf .venv .venv-emulator .venv-e2b .venv-opensandbox .venv-opensandbox-server .venv-tools cdk.out dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-daytona .venv-emulator .venv-e2b .venv-opensandbox .venv-opensandbox-server .venv-tools cdk.out dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -8,6 +8,7 @@
 #                                 .venv-emulator
 #   scripts/bootstrap.sh sdks     .venv-opensandbox         vendors' clients, one environment each, for tests against
 #                                 .venv-e2b                 our stand-ins
+#                                 .venv-daytona
 #   scripts/bootstrap.sh servers  .venv-opensandbox-server  a vendor's server, for tests of our adapter
 #
 # An environment counts as made when its stamp names the checksum of what went into it. The stamp goes first and comes
@@ -31,7 +32,7 @@ tools_inputs="requirements/tools.txt"
 emulator_inputs="requirements/emulator.txt"
 run_inputs="requirements/runtime.txt requirements/build.txt pyproject.toml"
 dev_inputs="requirements/dev.txt pyproject.toml"
-sdks="opensandbox e2b"  # each has its lock in requirements/NAME-sdk.txt and lives in .venv-NAME
+sdks="opensandbox e2b daytona"  # each has its lock in requirements/NAME-sdk.txt and lives in .venv-NAME
 server_inputs="requirements/opensandbox-server.txt"
 
 # The first half of pyproject.toml says what is installed; the second, from [tool.ruff] on, only configures tools.

@@ -25,6 +25,7 @@ compile tools --group tools
 compile emulator --group emulator
 compile opensandbox-sdk --group opensandbox-sdk
 compile e2b-sdk --group e2b-sdk
+compile daytona-sdk --group daytona-sdk
 compile opensandbox-server --group opensandbox-server
 
 if grep -nvE '^[a-z0-9._-]+==[^ ]+( ; [^/]+)? \\$|^    --hash=sha256:[0-9a-f]{64}( \\)?$' requirements/*.txt; then

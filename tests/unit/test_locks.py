@@ -47,6 +47,7 @@ def test_the_small_locks_agree_with_the_large_one(part: str) -> None:
         ("emulator", ["emulator"]),
         ("opensandbox-sdk", ["opensandbox-sdk"]),
         ("e2b-sdk", ["e2b-sdk"]),
+        ("daytona-sdk", ["daytona-sdk"]),
         ("opensandbox-server", ["opensandbox-server"]),
     ],
 )

@@ -16,7 +16,7 @@ REGISTRATION = Registration(
     dev_only=False,
     summary="Daytona sandboxes: made from images or snapshots, at Daytona or self-hosted.",
     requirements=Requirements(credential=Need.REQUIRED, credential_fields=("api_key",)),
-    verification=Verification.FAKE,
+    verification=Verification.VENDOR_SDK,
     limits=(
         "CPU, memory and disk are applied to sandboxes made from an image; a snapshot has its own.",
         "CPU and memory come in whole cores and whole GiB, rounded up.",
