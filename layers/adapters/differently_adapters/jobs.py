@@ -49,7 +49,9 @@ READ_BYTES_MAX: Final = 524_288
 """Of a job's output in one read; as base64 it still fits a backend that returns one MiB."""
 PART_BYTES: Final = 786_432
 """Of a request in one exec's input. Longer ones are sent in parts."""
-ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
+ANSWER_BYTES_MAX: Final = 1_048_576
+FOLLOWED_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Of an answer with both streams in it, as text."""
 CALL_SECONDS: Final = 60
 WATCH_SECONDS: Final = 10
 """How often a job's watch looks whether there still is a job; a job of this length or less is never looked at."""
@@ -356,7 +358,8 @@ class ShellJobs:
         return self._followed(target, job, values, seconds)
 
     def _followed(self, target: Target, job: str, values: dict[str, str], seconds: float) -> Followed:
-        lines = self._run(target, job, _FOLLOW, {**values, "tenths": str(int(seconds * 10))})
+        values = {**values, "tenths": str(int(seconds * 10))}
+        lines = self._run(target, job, _FOLLOW, values, bytes_max=FOLLOWED_BYTES_MAX)
         written: dict[Stream, bytes] = {"stdout": b"", "stderr": b""}
         starts = [number for number, line in enumerate(lines) if line.startswith(("stdout ", "stderr "))]
         for start, end in pairwise([*starts, len(lines)]):
@@ -379,13 +382,20 @@ class ShellJobs:
             raise ProviderUnavailable("The job's command could not be stored in the sandbox.", settled=True)
 
     def _run(
-        self, target: Target, job: str, script: str, values: dict[str, str], stdin: str | None = None
+        self,
+        target: Target,
+        job: str,
+        script: str,
+        values: dict[str, str],
+        stdin: str | None = None,
+        *,
+        bytes_max: int = ANSWER_BYTES_MAX,
     ) -> Sequence[str]:
         if not re.fullmatch(JOB_ID_PATTERN, job):
             raise InvalidRequest("The job id is not valid.", field="job")
         values = {"d": f"{self._directory(target)}/{job}", **values}
         assigned = "\n".join(f"{name}={shlex.quote(value)}" for name, value in values.items())
-        result = self._call(target, _request(f"{assigned}\n{script}", stdin), ANSWER_BYTES_MAX)
+        result = self._call(target, _request(f"{assigned}\n{script}", stdin), bytes_max)
         lines = result.stdout.decode("ascii", "replace").splitlines()
         return _checked(job, lines)
 

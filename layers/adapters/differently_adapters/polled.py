@@ -41,6 +41,9 @@ class Polled:
         for told in self._looks(lambda: self._jobs.finish(target, job, output_bytes_max, LOOK_SECONDS), until):
             if told.job.state is not JobState.RUNNING:
                 stdout, stderr = told.written["stdout"], told.written["stderr"]
+                kept = [min(size, output_bytes_max) for size in (told.job.stdout_bytes, told.job.stderr_bytes)]
+                if [len(stdout), len(stderr)] != kept:
+                    raise ExecUnconfirmed("The command has ended, and not all of its output arrived.")
                 return CommandResult(
                     _code(told.job), stdout, stderr, self._since(began), told.job.stdout_bytes - len(stdout),
                     told.job.stderr_bytes - len(stderr), told.job.state is JobState.TIMED_OUT,
