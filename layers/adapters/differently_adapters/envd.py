@@ -38,6 +38,7 @@ STREAM_BYTES_MAX: Final = 1 << 40
 SILENCE_SECONDS: Final = 40.0
 """A process that is alive is heard of more often: our script says so every ten seconds."""
 FILE_SECONDS: Final = 300.0
+TOKEN_HEADER: Final = "x-access-token"
 CONNECT_JSON: Final = "application/connect+json"
 _COMPRESSED: Final = 0x01
 _LAST: Final = 0x02
@@ -45,10 +46,13 @@ _NOT_STARTED: Final = frozenset({"invalid_argument", "not_found", "permission_de
 
 
 class Envd:
-    """The agent of one sandbox: a `Shell`, and files under absolute paths. `headers` hold its access token."""
+    """The agent of one sandbox: a `Shell`, and files under absolute paths. `token` is for those that want one."""
 
-    def __init__(self, http: Http, endpoint: Endpoint, headers: Mapping[str, str], clock: Clock) -> None:
-        self._http = http.at(endpoint, headers)
+    def __init__(
+        self, http: Http, endpoint: Endpoint, headers: Mapping[str, str], token: str | None, clock: Clock
+    ) -> None:
+        sent = {**headers, TOKEN_HEADER: token} if token else headers
+        self._http = http.at(endpoint, sent, secrets=[token] if token else [])
         self._ids = SystemIds(clock)
 
     @contextmanager

@@ -201,6 +201,7 @@ def test_a_delete_that_goes_on_for_long_is_no_success(fake: FakeBlaxel, adapter:
 def test_looking_wakes_nobody_and_using_does(fake: FakeBlaxel, adapter: BlaxelAdapter) -> None:
     target = created(adapter)
     fake.sandboxes[target.ref or ""].state = "STANDBY"
+    assert adapter.capabilities().idles_by_itself
     seen = adapter.get(target)
     assert (seen.state, seen.idle) == (InstanceState.RUNNING, True)
     adapter.exec(target, ExecRequest(command="true"), 100)

@@ -114,6 +114,7 @@ class BlaxelAdapter:
             max_cpu_millis=self._config.memory_mib_max * 1000 // MIB_OF_CPU,
             max_memory_mib=self._config.memory_mib_max,
             regions=(self._config.region,),
+            idles_by_itself=True,
         )
 
     def capacity(self) -> Capacity:

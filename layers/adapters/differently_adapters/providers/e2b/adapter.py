@@ -232,10 +232,8 @@ class E2bAdapter:
     def _inside(self, target: Target) -> Inside:
         seen = self._running(target)
         headers = {"e2b-sandbox-id": seen.sandbox_id, "e2b-sandbox-port": str(envd.PORT)}
-        if seen.envd_access_token:
-            headers["x-access-token"] = seen.envd_access_token
         place = self._config.agent(seen.sandbox_id, seen.domain or self._config.domain, envd.PORT)
-        agent = envd.Envd(self._api.http, place, headers, self._clock)
+        agent = envd.Envd(self._api.http, place, headers, seen.envd_access_token, self._clock)
         return Inside(agent, self._clock, Carriers(agent.upload, agent.download))
 
     # Pause and resume. E2B has no other stop, and answers both when they are done.
