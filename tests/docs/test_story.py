@@ -1,4 +1,4 @@
-"""The README's story, run as it is written: every block marked as story, in one shell, against a real `make run`.
+"""Stories of the docs, run as written: every block marked as story, in one shell, against a real `make run`.
 
 An output block after a command block must match what the commands printed; `…` stands for anything.
 """
@@ -36,9 +36,14 @@ def matches(expected: str, printed: str) -> bool:
     return re.fullmatch(pattern, printed.strip(), re.DOTALL) is not None
 
 
-def test_the_story_of_the_readme_works_as_written(folder: Path) -> None:
-    blocks = list(BLOCK.finditer((ROOT / "README.md").read_text()))
-    assert len(blocks) >= 8, "the story lost its marks"
+STORIES = {"README.md": 8, "docs/how-to/snapshots.md": 5}
+"""Pages with a story, and how many blocks it has at least."""
+
+
+@pytest.mark.parametrize("page", STORIES)
+def test_a_story_works_as_written(folder: Path, page: str) -> None:
+    blocks = list(BLOCK.finditer((ROOT / page).read_text()))
+    assert len(blocks) >= STORIES[page], "the story lost its marks"
     script = "\n".join(f"{block['code']}\nprintf '%s\\n' '{MARK}'" for block in blocks)
     run = subprocess.run(
         ["bash", "-eu", "-o", "pipefail", "-c", script], cwd=folder, capture_output=True, text=True, timeout=120
