@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CORE = Path("layers/core/differently_core")
-TESTS = ("tests/unit/core", "tests/simulation/test_crash_matrix.py")
+TESTS = ("tests/unit/core", "tests/simulation/test_crash_matrix.py", "tests/simulation/test_crash_snapshots.py")
 """Asked about what the simulation lets pass: a race that few seeds come across has a test of its own."""
 
 
@@ -346,6 +346,103 @@ MUTANTS = (
         "operations/leases.py",
         "    seen: Instance = calling(adapter, lambda: adapter.get(target))\n    return seen.expires_at\n",
         "    return until\n",
+    ),
+    Mutant(
+        "a removed snapshot goes on counting",
+        "operations/capturing.py",
+        '        *tallies.give_back(snapshot), _event(core, "snapshot.deleted"',
+        '        _event(core, "snapshot.deleted"',
+    ),
+    Mutant(
+        "a snapshot is removed under a restore",
+        "operations/capturing.py",
+        "    if in_use(core, snapshot.id):\n        _write_or_note",
+        "    if False:\n        _write_or_note",
+    ),
+    Mutant(
+        "a capture is not written down before the call",
+        "operations/capturing.py",
+        "unsettled=snapshot.unsettled or captures",
+        "unsettled=snapshot.unsettled",
+    ),
+    Mutant(
+        "a refusal makes an earlier capture forgotten",
+        "operations/capturing.py",
+        "unsettled=before and isinstance(error, BackendError)",
+        "unsettled=False",
+    ),
+    Mutant(
+        "one look proves that a snapshot is lost",
+        "operations/capturing.py",
+        "if now - first < timedelta(seconds=LOOK_AGAIN_SECONDS):",
+        "if False:",
+    ),
+    Mutant(
+        "a snapshot that was changed meanwhile never learns what was captured",
+        "operations/capturing.py",
+        "    if isinstance(outcome, Refused):\n        _note(core, before)\n",
+        "    if isinstance(outcome, Refused):\n        pass\n",
+    ),
+    Mutant(
+        "the snapshot of a fork stays",
+        "operations/capturing.py",
+        "    elif snapshot.fork is not None and not in_use(core, snapshot.id):\n        _retire",
+        "    elif False:\n        _retire",
+    ),
+    Mutant(
+        "a sandbox keeps its hold on what it was made from",
+        "operations/restoring.py",
+        "    if sandbox.from_snapshot is None:\n        return []\n",
+        "    return []\n",
+    ),
+    Mutant(
+        "a snapshot that is going is held all the same",
+        "operations/restoring.py",
+        "        Check(Snapshot, Snapshot.key_of(snapshot), SOURCE, "
+        '(Equals("status", SnapshotStatus.READY.value),)),\n',
+        "",
+    ),
+    Mutant(
+        "a restore starts from nothing",
+        "operations/worker.py",
+        "        from_snapshot=source,",
+        "        from_snapshot=None,",
+    ),
+    Mutant(
+        "a fork does not hold its snapshot",
+        "operations/forking.py",
+        '        Put(SnapshotUse(snapshot=snapshot.id, sandbox=child.id), (), "use"),\n',
+        "",
+    ),
+    Mutant(
+        "snapshots are taken beyond the quota",
+        "operations/tallies.py",
+        "_change(scope, name, 1, 0, _room(limits.get(scope)))",
+        "_change(scope, name, 1, 0)",
+    ),
+    Mutant(
+        "a pool that was removed meanwhile takes a snapshot",
+        "operations/snapshots.py",
+        ' Check(Pool, Pool.key_of(draft.pool), "pool", (Present(),)),',
+        "",
+    ),
+    Mutant(
+        "a port of an earlier run passes for one of this",
+        "operations/ports.py",
+        "sandbox.status is not Status.RUNNING or sandbox.generation != row.generation",
+        "sandbox.status is not Status.RUNNING",
+    ),
+    Mutant(
+        "an open port is looked at when its time is over, and not before",
+        "operations/ports.py",
+        "expires_at=_end(place, row, shown), due_at=core.after(LOOK_SECONDS)",
+        "expires_at=_end(place, row, shown), due_at=row.expires_at",
+    ),
+    Mutant(
+        "a port is opened behind a delete",
+        "operations/ports.py",
+        'when=(Equals("status", Status.RUNNING.value), Equals("generation", sandbox.generation)),',
+        "when=(),",
     ),
 )
 

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from differently_adapters.providers.fake import FakeBackend, Late, LoseAnswer, LoseCall, Refuse, Revert, Slow
-from differently_core.contract import Operation
+from differently_core.contract import Capabilities, Operation
 from differently_core.errors import DifferentlyError, InvalidState, ProviderUnavailable, QuotaExceeded
 from differently_core.model.event import Event
 from differently_core.model.quota import Limits, Scope
+from differently_core.model.sandbox import Status
 from differently_core.model.snapshot import (
     TRANSITIONS,
     Snapshot,
@@ -176,6 +177,28 @@ def test_a_failed_capture_counts_until_its_remains_are_gone(world: World, backen
     world.pass_time(60)
 
     assert (counted(world), backend.snapshots()) == ([(0, 0)] * 3, [])
+
+
+def test_a_source_that_its_snapshot_stopped_is_told_to_be_stopped_at_once(world: World, backend: FakeBackend):
+    """users/reports.md S12: the state is read back after a snapshot that stops its source; nobody is told "running"."""
+    backend.capabilities = Capabilities(backend.capabilities.features, snapshot_stops=True)
+    sandbox = running(world)
+    take(world, sandbox)
+    world.deliver_all()
+
+    found = world.sandbox(sandbox)
+    assert found.reason is not None
+    assert (found.status, found.reason.code) == (Status.STOPPED, "instance_stopped")
+    assert world.held(Scope.ORG, world.org.id) == 0
+
+
+def test_a_source_that_goes_on_is_not_looked_at(world: World, backend: FakeBackend):
+    sandbox = running(world)
+    looks = backend.calls[Operation.GET]
+    take(world, sandbox)
+    world.deliver_all()
+
+    assert (world.status(sandbox), backend.calls[Operation.GET]) == (Status.RUNNING, looks)
 
 
 # Deletes

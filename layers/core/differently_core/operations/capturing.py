@@ -31,6 +31,7 @@ from ..store.ports import (
 from . import tallies
 from .backends import adapter_of, calling
 from .core import Core, system
+from .reconcile import follow
 from .restoring import in_use
 from .snapshots import CAPTURED_IN
 
@@ -95,7 +96,7 @@ def _captured(core: Core, snapshot: Snapshot, adapter: Adapter, before: bool) ->
     seen = snapshot.with_(ref=info.ref, unsettled=False, captured=info.kind)
     match info.state:
         case SnapshotState.READY:
-            _ready(core, seen, info)
+            _ready(core, seen, info, adapter)
         case SnapshotState.CREATING:
             _write_or_note(core, seen, due_at=core.after(core.tuning.observe_seconds))
         case SnapshotState.FAILED:
@@ -125,7 +126,7 @@ def _not_captured(core: Core, snapshot: Snapshot, error: DifferentlyError, befor
         _fail(core, snapshot.with_(ref=None) if isinstance(error, NotFound) else snapshot, code, error.message)
 
 
-def _ready(core: Core, snapshot: Snapshot, info: SnapshotInfo) -> None:
+def _ready(core: Core, snapshot: Snapshot, info: SnapshotInfo, adapter: Adapter) -> None:
     now = core.clock.now()
     size = info.size_bytes or 0
     ready = snapshot.with_(
@@ -133,6 +134,16 @@ def _ready(core: Core, snapshot: Snapshot, info: SnapshotInfo) -> None:
         claim_until=None, failures=0, due_at=_next_look(core, snapshot),
     )  # fmt: skip
     _move(core, snapshot, ready, tallies.charge_bytes(snapshot, size))
+    if _stops(adapter):
+        follow(core, snapshot.pool, adapter, snapshot.sandbox)
+
+
+def _stops(adapter: Adapter) -> bool:
+    """Whether taking a snapshot stops what it is taken of; where that cannot be told a later pass finds out."""
+    try:
+        return calling(adapter, adapter.capabilities).snapshot_stops
+    except BackendError:
+        return False
 
 
 def _next_look(core: Core, snapshot: Snapshot) -> datetime:

@@ -217,6 +217,21 @@ def _lose(run: _Pass, attempt: Attempt) -> bool:
     return True
 
 
+def follow(core: Core, pool: str, adapter: Adapter, sandbox: SandboxId) -> None:
+    """A direct look at one sandbox's instance by whoever knows that it may have changed; what cannot be told waits."""
+    found = core.store.get(Sandbox, Sandbox.key_of(sandbox))
+    attempt = newest(core, found) if found is not None else None
+    if attempt is None or attempt.pool != pool or attempt.status is not AttemptState.LIVE:
+        return
+    try:
+        instance = calling(adapter, lambda: adapter.get(Target(core.owner(sandbox), attempt.ref)))
+    except DifferentlyError as error:
+        log.info("not followed", extra={"pool": pool, "sandbox": sandbox, "error": error.message})
+        return
+    if instance.state in FOLLOWED:
+        _follow(_Pass(core, pool, adapter, Report(pool)), attempt, instance)
+
+
 def _follow(run: _Pass, attempt: Attempt, instance: Instance) -> bool:
     """The instance went another way by itself: say so, and give back what it no longer uses.
 
