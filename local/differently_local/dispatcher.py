@@ -167,7 +167,7 @@ class Dispatcher:
 
     def snapshot(self, snapshot: str) -> None:
         self._activity.note()
-        self._cleanups.put(snapshot, StepSnapshot(snapshot=SnapshotId(snapshot)).event())
+        self._steps.put(snapshot, StepSnapshot(snapshot=SnapshotId(snapshot)).event())
 
     def port(self, sandbox: str, port: int) -> None:
         self._activity.note()

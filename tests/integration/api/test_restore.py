@@ -218,6 +218,16 @@ def test_a_snapshot_that_cannot_be_read_makes_nothing(memory: World, monkeypatch
     assert read(memory, tenant, made["id"]) == b"kept"
 
 
+def test_an_explanation_names_the_one_pool_and_holds_nothing(world: World, acme: Tenant) -> None:
+    world.pool("other")
+    snapshot = taken(world, acme, {"placement": {"allowedPools": ["other"]}})
+    body = {"snapshotId": snapshot}
+    explained = world.call("POST", "/v1/placement/explain", body, token=acme.token)
+    assert explained.status == 200, explained.raw
+    eligible = [entry["pool"] for entry in explained.json()["candidates"] if entry["eligible"]]
+    assert (eligible, holds(world, snapshot)) == (["other"], 0)
+
+
 def test_a_replay_finds_its_sandbox_although_the_snapshot_is_gone(world: World, acme: Tenant) -> None:
     snapshot = taken(world, acme)
     first = create(world, acme, {"snapshotId": snapshot}, "k")
