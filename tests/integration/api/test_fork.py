@@ -10,6 +10,8 @@ from differently_adapters.providers.fake import LoseAnswer, Revert
 from differently_core.contract import Operation
 from tests.support.api import Reply, Tenant, World
 
+BOTH = {"env": {"TOKEN": "x"}, "secrets": [{"env": "TOKEN", "secret": "token"}]}
+
 
 def fork(world: World, tenant: Tenant, sandbox: str, body: Any = None, key: str | None = None) -> Reply:
     headers = {"Idempotency-Key": key} if key is not None else {}
@@ -158,6 +160,15 @@ def test_a_repeat_with_the_same_key_answers_with_the_first(world: World, acme: T
     nothing_is_left(world, acme)
 
 
+def test_a_fork_reaches_no_more_than_its_source(world: World, acme: Tenant) -> None:
+    source = world.running(acme, {"egress": {"allow": ["example.com"]}})
+    made = fork(world, acme, source).json()
+    assert made["egress"]["allow"] == ["example.com"]
+    world.settle()
+    rules = {instance.owner.sandbox: instance.egress for instance in world.backend("main").instances()}
+    assert rules[made["id"]] == rules[source]
+
+
 # What cannot be forked
 
 
@@ -185,7 +196,9 @@ def test_a_pool_that_policy_no_longer_permits_is_refused_before_anything_is_capt
     assert snapshots(memory, tenant) == []
 
 
-@pytest.mark.parametrize("body", [{"queueTimeoutSeconds": 0}, {"template": "x"}, {"kind": "both"}, {"env": {"1": "x"}}])
+@pytest.mark.parametrize(
+    "body", [{"queueTimeoutSeconds": 0}, {"template": "x"}, {"kind": "both"}, {"env": {"1": "x"}}, BOTH]
+)
 def test_what_cannot_be_asked_is_400(memory: World, body: Any) -> None:
     tenant = memory.tenant()
     reply = fork(memory, tenant, memory.running(tenant), body)

@@ -194,6 +194,15 @@ def test_what_is_made_from_a_snapshot_keeps_its_classification(world: World, acm
     assert (other.status, other.json()["error"]["details"]["field"]) == (400, "classification")
 
 
+def test_what_is_made_from_a_snapshot_reaches_no_more_than_its_source(world: World, acme: Tenant) -> None:
+    """A copy holds what the original held, so unless it is asked for otherwise it is kept from the same addresses."""
+    snapshot = taken(world, acme, {"egress": {"allow": ["example.com"]}})
+    made = create(world, acme, {"snapshotId": snapshot}).json()
+    assert made["egress"]["allow"] == ["example.com"]
+    wider = create(world, acme, {"snapshotId": snapshot, "egress": {"allow": ["example.com", "example.org"]}}).json()
+    assert wider["egress"]["allow"] == ["example.com", "example.org"]
+
+
 def test_a_snapshot_that_cannot_be_read_makes_nothing(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """reliability.md I9: a create and its worker fail closed, and neither starts from an empty disk instead."""
     tenant = memory.tenant()

@@ -162,6 +162,19 @@ def test_one_that_never_gets_ready_is_given_up_and_removed(world: World, backend
     counts_are_those_of_the_records(world)
 
 
+def test_a_capture_under_way_counts_as_use(world: World, backend: FakeBackend):
+    """Issue 4 (1): what is at work in a sandbox keeps it awake until it ends."""
+    backend.snapshot_seconds = 400.0
+    sandbox = running(world)
+    take(world, sandbox)
+    for _ in range(4):
+        world.deliver_all()
+        world.pass_time(40)
+    last = world.sandbox(sandbox).last_activity_at
+    assert last is not None
+    assert (world.clock.now() - last).total_seconds() < 90
+
+
 def test_a_failed_capture_counts_until_its_remains_are_gone(world: World, backend: FakeBackend):
     backend.expect(Operation.SNAPSHOT, Revert())
     backend.expect(Operation.SNAPSHOT_DELETE, Refuse())

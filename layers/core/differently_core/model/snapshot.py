@@ -19,6 +19,7 @@ from typing import ClassVar
 
 from ..runtime.ids import KeyId, OrgId, ProjectId, SandboxId, SnapshotId
 from .due import due_index
+from .egress import EgressLimit
 from .policy import DEFAULT_CLASSIFICATION
 from .quota import Scope
 from .record import Key, Record, Table
@@ -67,6 +68,8 @@ class Snapshot(Record):
     image: str | None = None
     size: Size
     classification: str = DEFAULT_CLASSIFICATION
+    egress: EgressLimit | None = None
+    """What the sandbox might reach; so may what is made from it, unless it asks for something else."""
     asked: SnapshotKind
     captured: SnapshotKind | None = None
     """May be more than was asked for."""

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from ..contract import Adapter, Operation, SnapshotInfo, SnapshotRequest, SnapshotState, Target, supports
 from ..errors import BackendError, DifferentlyError, NotFound, ProviderUnavailable, SandboxFailed
-from ..model.sandbox import Reason, Sandbox
+from ..model.sandbox import Reason, Sandbox, Status
 from ..model.snapshot import TRANSITIONS, Snapshot, SnapshotKey, SnapshotStatus
 from ..runtime.ids import SnapshotId
 from ..store.ports import (
@@ -33,6 +33,7 @@ from .backends import adapter_of, calling
 from .core import Core, system
 from .reconcile import follow
 from .restoring import in_use
+from .sandboxes import touch
 from .snapshots import CAPTURED_IN
 
 log = logging.getLogger(__name__)
@@ -77,12 +78,14 @@ def _capture(core: Core, snapshot: Snapshot) -> None:
     if core.clock.now() >= snapshot.created_at + timedelta(seconds=CAPTURE_SECONDS_MAX):
         _fail(core, snapshot, "timed_out", f"not ready after {CAPTURE_SECONDS_MAX:.0f} s")
         return
-    if snapshot.ref is None and not snapshot.unsettled:
-        source = core.store.get(Sandbox, Sandbox.key_of(snapshot.sandbox))
-        if source is None or source.status not in CAPTURED_IN[snapshot.asked]:
-            state = "gone" if source is None else source.status.value
-            _fail(core, snapshot, "source_unavailable", f"the sandbox was {state} when it was to be captured")
-            return
+    source = core.store.get(Sandbox, Sandbox.key_of(snapshot.sandbox))
+    begun = snapshot.ref is not None or snapshot.unsettled
+    if not begun and (source is None or source.status not in CAPTURED_IN[snapshot.asked]):
+        state = "gone" if source is None else source.status.value
+        _fail(core, snapshot, "source_unavailable", f"the sandbox was {state} when it was to be captured")
+        return
+    if source is not None and source.status is Status.RUNNING:
+        touch(core, source)  # being captured is being used: nobody puts it to sleep in the middle
     _call(core, snapshot, lambda adapter, claimed: _captured(core, claimed, adapter, snapshot.unsettled))
 
 

@@ -25,6 +25,7 @@ from ..errors import (
     Suspended,
     UnsupportedCapability,
 )  # fmt: skip
+from ..model.egress import EgressLimit
 from ..model.idempotency import IdempotencyRow
 from ..model.queue import QueueRow
 from ..model.quota import Counter, Limits, Scope
@@ -324,7 +325,7 @@ def draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None, s
         capabilities=tuple(sorted(set(request.capabilities))),
         allowed_pools=tuple(request.placement.allowed_pools) if source is None else (source.pool,),
         regions=tuple(request.placement.regions), preferred_pools=tuple(request.placement.preferred_pools),
-        egress=request.egress.limit() if request.egress is not None else None,
+        egress=_egress(request, source),
         has_env=bool(request.env), priority=request.priority, ttl_seconds=ttl,
         classification=request.classification if source is None else source.classification,
         preemptible=request.preemptible, max_run_seconds=request.max_run_seconds or None,
@@ -350,6 +351,13 @@ def _project(core: Core, caller: Caller, request: CreateSandbox) -> ProjectId:
 def _template(request: CreateSandbox, source: Snapshot | None) -> str:
     """The snapshot's own, unless another one is named."""
     return request.template if source is None or "template" in request.model_fields_set else source.template
+
+
+def _egress(request: CreateSandbox, source: Snapshot | None) -> EgressLimit | None:
+    """What holds a copy is held to what held the original, unless it asks for something else."""
+    if request.egress is not None:
+        return request.egress.limit()
+    return source.egress if source is not None else None
 
 
 def _size(core: Core, request: CreateSandbox, source: Snapshot | None) -> Size:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from ..errors import (
     IdempotencyConflict,
@@ -45,7 +45,19 @@ from .create import (
     replay,
 )
 from .ending import end, event_of, write
-from .requests import ENV_MAX, CreateSandbox, Labels, SandboxView, TtlSeconds, env_size
+from .requests import (
+    ENV_MAX,
+    SECRETS_MAX,
+    CreateSandbox,
+    Egress,
+    GiveSecret,
+    Labels,
+    SandboxView,
+    TtlSeconds,
+    check_differ,
+    env_size,
+    one_each,
+)
 from .sandboxes import find
 from .snapshots import TakeSnapshot, acceptance, check_charged, drafted, unmoved
 from .wishes import wish_of
@@ -59,18 +71,31 @@ _REFUSALS = (
 
 
 class ForkSandbox(Wire):
-    """Body of a fork. What is left out is as it is in the sandbox; labels and environment are not taken over."""
+    """Body of a fork. What is left out is as it is in the sandbox.
+
+    Labels, environment and secrets are not taken over.
+    """
 
     kind: SnapshotKind = SnapshotKind.DISK
     """`memory` takes running processes along, where the pool can."""
     resources: Resources = Resources()
     env: Annotated[dict[EnvName, EnvValue], Field(max_length=ENV_MAX), AfterValidator(env_size)] = {}
+    secrets: Annotated[list[GiveSecret], Field(max_length=SECRETS_MAX), AfterValidator(one_each)] = []
+    """Secrets of the project, as in a create. What the source wrote to its disk is there whether they are given or not.
+    """
     labels: Labels = {}
+    egress: Egress | None = None
+    """As that of the source when left out."""
     ttl_seconds: TtlSeconds = 0
     """0 means the operator's default."""
     queue_timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] | None = None
     """Counted from the moment that what it starts from is captured."""
     priority: Annotated[int, Field(ge=PRIORITY_MIN, le=PRIORITY_MAX)] = 0
+
+    @model_validator(mode="after")
+    def _secrets_and_env_differ(self) -> Self:
+        check_differ(self.env, self.secrets)
+        return self
 
     def create(self, source: Sandbox) -> CreateSandbox:
         asked = self.model_dump(exclude={"kind"}, exclude_unset=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Self
 
@@ -129,10 +130,15 @@ class GiveSecret(Wire):
     secret: Annotated[str, StringConstraints(pattern=SECRET_NAME_PATTERN)]
 
 
-def _one_each(given: list[GiveSecret]) -> list[GiveSecret]:
+def one_each(given: list[GiveSecret]) -> list[GiveSecret]:
     if len({entry.env for entry in given}) < len(given):
         raise ValueError("name every environment variable once")
     return given
+
+
+def check_differ(env: Mapping[str, str], secrets: Sequence[GiveSecret]) -> None:
+    if any(entry.env in env for entry in secrets):
+        raise ValueError("an environment variable cannot be in env and in secrets")
 
 
 class CreateSandbox(Wire):
@@ -148,7 +154,7 @@ class CreateSandbox(Wire):
     """Made from this snapshot, on the pool that keeps it; what is left out is as it was when that was taken."""
     resources: Resources = Resources()
     env: Annotated[dict[EnvName, EnvValue], Field(max_length=ENV_MAX), AfterValidator(env_size)] = {}
-    secrets: Annotated[list[GiveSecret], Field(max_length=SECRETS_MAX), AfterValidator(_one_each)] = []
+    secrets: Annotated[list[GiveSecret], Field(max_length=SECRETS_MAX), AfterValidator(one_each)] = []
     """Secrets of the project, if policies allow them in an environment. Their values are masked in what commands write.
     """
     labels: Labels = {}
@@ -173,8 +179,7 @@ class CreateSandbox(Wire):
 
     @model_validator(mode="after")
     def _secrets_and_env_differ(self) -> Self:
-        if any(entry.env in self.env for entry in self.secrets):
-            raise ValueError("an environment variable cannot be in env and in secrets")
+        check_differ(self.env, self.secrets)
         return self
 
     def digest(self) -> str:

@@ -182,7 +182,7 @@ def drafted(core: Core, caller: Caller, source: Sandbox, request: TakeSnapshot, 
     return Snapshot(
         id=SnapshotId(core.ids.new("snap")), org=source.org, project=source.project, sandbox=source.id, pool=pool.name,
         source_ref=source.backend_ref, template=source.template, image=source.image, size=source.size,
-        classification=source.classification, bound=traces(core, source),
+        classification=source.classification, egress=source.egress, bound=traces(core, source),
         asked=request.kind, name=request.name, status=SnapshotStatus.CREATING, due_at=now,
         key_hash=None if key is None else _hash(core, source.project, key), created_at=now,
         created_by=KeyId(caller.actor), retain_until=now + timedelta(seconds=request.retention_seconds),
