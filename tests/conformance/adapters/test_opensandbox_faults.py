@@ -606,6 +606,20 @@ def test_a_snapshot_whose_answer_was_lost_is_observed_and_not_taken_again(
     assert len(bodies(fake, path=f"/v1/sandboxes/{source.ref}/snapshots")) == 1
 
 
+def test_a_snapshot_is_found_by_its_operation_although_its_sandbox_is_gone(
+    fake: FakeOpenSandbox, adapter: OpenSandboxAdapter
+) -> None:
+    """Else nobody could remove what was taken by a call whose answer was lost before the sandbox was deleted."""
+    source = created(adapter)
+    request = SnapshotRequest(SnapshotKind.DISK, "op_1")
+    taken = adapter.snapshot(source, request, SECONDS)
+    adapter.delete(source)
+    assert adapter.snapshot(source, request, SECONDS).ref == taken.ref
+    with pytest.raises(NotFound):
+        adapter.snapshot(source, SnapshotRequest(SnapshotKind.DISK, "op_2"), SECONDS)
+    assert list(fake.snapshots) == [taken.ref]
+
+
 def test_a_snapshot_that_turns_up_late_is_the_operations_and_the_later_one_goes(
     fake: FakeOpenSandbox, adapter: OpenSandboxAdapter
 ) -> None:

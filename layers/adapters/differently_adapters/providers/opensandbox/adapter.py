@@ -350,7 +350,14 @@ class OpenSandboxAdapter(ThroughExecd):
     def snapshot(self, target: Target, request: SnapshotRequest, deadline: float) -> SnapshotInfo:
         if request.kind is SnapshotKind.MEMORY and features.SNAPSHOTS_MEMORY not in self._config.features:
             raise unsupported(self, Operation.SNAPSHOT, self._pool, "no_memory_snapshots")
-        return snapshots.take(self._api, self._clock, self._find(target), target.owner, request, deadline)
+        try:
+            source = self._find(target)
+        except NotFound:
+            left = snapshots.left_of(self._api, target, request)
+            if left is None:
+                raise
+            return left
+        return snapshots.take(self._api, self._clock, source, target.owner, request, deadline)
 
     def snapshot_get(self, owner: Owner, ref: str) -> SnapshotInfo:
         return snapshots.observed(self._api.snapshot_get(ref), owner)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
-from differently_core.contract import Owner, SnapshotInfo, SnapshotKind, SnapshotRequest, SnapshotState
+from differently_core.contract import Owner, SnapshotInfo, SnapshotKind, SnapshotRequest, SnapshotState, Target
 from differently_core.errors import BackendError, InvalidState, NotFound
 from differently_core.runtime.clock import Clock
 
@@ -41,6 +41,15 @@ def observed(seen: SnapshotRead, owner: Owner) -> SnapshotInfo:
     told = (seen.name or "").removeprefix(_prefix(owner)).partition("/")[0]
     kind = SnapshotKind.MEMORY if told == SnapshotKind.MEMORY else SnapshotKind.DISK
     return SnapshotInfo(seen.id, owner, kind, state, message=message)
+
+
+def left_of(api: Lifecycle, target: Target, request: SnapshotRequest) -> SnapshotInfo | None:
+    """What this operation took of a sandbox that is gone by now: whoever asks again may only want to remove it."""
+    if target.ref is None:
+        return None
+    found = api.snapshots_named(target.ref, name_of(target.owner, request))
+    first = min(found, key=lambda seen: (seen.created_at, seen.id), default=None)
+    return None if first is None else observed(first, target.owner)
 
 
 def take(
