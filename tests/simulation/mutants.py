@@ -405,8 +405,8 @@ MUTANTS = (
     Mutant(
         "a restore starts from nothing",
         "operations/worker.py",
-        "        from_snapshot=source,",
-        "        from_snapshot=None,",
+        "**secrets}, from_snapshot=source,",
+        "**secrets}, from_snapshot=None,",
     ),
     Mutant(
         "a fork does not hold its snapshot",

@@ -33,8 +33,8 @@ from .backends import adapter_of, calling
 from .core import Core, system
 from .reconcile import follow
 from .restoring import in_use
-from .sandboxes import touch
 from .snapshots import CAPTURED_IN
+from .use import note
 
 log = logging.getLogger(__name__)
 SNAPSHOTS = system("snapshots")
@@ -85,7 +85,7 @@ def _capture(core: Core, snapshot: Snapshot) -> None:
         _fail(core, snapshot, "source_unavailable", f"the sandbox was {state} when it was to be captured")
         return
     if source is not None and source.status is Status.RUNNING:
-        touch(core, source)  # being captured is being used: nobody puts it to sleep in the middle
+        note(core, source)  # being captured is being used: nobody puts it to sleep in the middle
     _call(core, snapshot, lambda adapter, claimed: _captured(core, claimed, adapter, snapshot.unsettled))
 
 

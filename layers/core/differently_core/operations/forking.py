@@ -48,9 +48,11 @@ from .ending import end, event_of, write
 from .requests import (
     ENV_MAX,
     SECRETS_MAX,
+    TTL_SECONDS_CEILING,
     CreateSandbox,
     Egress,
     GiveSecret,
+    IdleSeconds,
     Labels,
     SandboxView,
     TtlSeconds,
@@ -71,9 +73,9 @@ _REFUSALS = (
 
 
 class ForkSandbox(Wire):
-    """Body of a fork. What is left out is as it is in the sandbox.
+    """Body of a fork. Image, capabilities and classification are those of the sandbox; size and egress unless given.
 
-    Labels, environment and secrets are not taken over.
+    All else is as in a create: labels, environment, secrets and times are not taken over.
     """
 
     kind: SnapshotKind = SnapshotKind.DISK
@@ -88,6 +90,9 @@ class ForkSandbox(Wire):
     """As that of the source when left out."""
     ttl_seconds: TtlSeconds = 0
     """0 means the operator's default."""
+    max_run_seconds: Annotated[int, Field(ge=0, le=TTL_SECONDS_CEILING)] | None = None
+    idle_timeout_seconds: IdleSeconds | None = None
+    preemptible: bool = False
     queue_timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] | None = None
     """Counted from the moment that what it starts from is captured."""
     priority: Annotated[int, Field(ge=PRIORITY_MIN, le=PRIORITY_MAX)] = 0
