@@ -58,6 +58,40 @@ synth: layers ## Synthesize each shipped configuration under the security rules,
 	@.venv/bin/python -m differently_infra.check cdk.out
 	@.venv/bin/python -m differently_infra.local_template --check
 
+.PHONY: cdk-env
+cdk-env: dev-env
+	@scripts/bootstrap.sh cdk
+
+CDK := infra/cli/node_modules/.bin/cdk
+
+.PHONY: price
+price: dev-env ## What this configuration costs in a month without use
+	@.venv/bin/python -m differently_infra.price
+
+.PHONY: cloud-bootstrap
+cloud-bootstrap: layers cdk-env ## Prepare an AWS account and Region for deployments, once
+	@$(CDK) bootstrap --no-notices
+
+.PHONY: deploy
+deploy: layers cdk-env ## Deploy or update every stack in the AWS account of your credentials
+	@$(CDK) deploy --all --no-notices
+
+.PHONY: destroy
+destroy: layers cdk-env ## Destroy the stacks; tables and keys stay unless keepData is off
+	@$(CDK) destroy --all --no-notices
+
+.PHONY: first-key
+first-key: dev-env ## Print the first operator key of what is deployed, once
+	@.venv/bin/python -m differently_infra.admin bootstrap
+
+.PHONY: api-url
+api-url: dev-env ## Print where the deployed API is
+	@.venv/bin/python -m differently_infra.admin url
+
+.PHONY: rehearse
+rehearse: layers cdk-env ## Deploy to an emulator on this machine, use it, update it, destroy it
+	@.venv/bin/pytest -m e2e --timeout 400 tests/rehearsal $(A)
+
 .PHONY: template
 template: dev-env ## Rewrite the template that `make run` gives its embedded AWS
 	@.venv/bin/python -m differently_infra.local_template

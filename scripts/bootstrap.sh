@@ -10,6 +10,7 @@
 #                                 .venv-e2b                 our stand-ins
 #                                 .venv-daytona
 #   scripts/bootstrap.sh servers  .venv-opensandbox-server  a vendor's server, for tests of our adapter
+#   scripts/bootstrap.sh cdk      infra/cli/node_modules    the CDK's command line, which deploys (after dev: it brings Node)
 #
 # An environment counts as made when its stamp names the checksum of what went into it. The stamp goes first and comes
 # back last, so an interrupted run is repaired by the next. One run at a time works (the kernel drops the lock when its
@@ -18,7 +19,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-goal=${1:?usage: scripts/bootstrap.sh tools|run|dev|sdks|servers}
+goal=${1:?usage: scripts/bootstrap.sh tools|run|dev|sdks|servers|cdk}
 
 fail() {
     echo >&2
@@ -34,6 +35,7 @@ run_inputs="requirements/runtime.txt requirements/build.txt pyproject.toml"
 dev_inputs="requirements/dev.txt pyproject.toml"
 sdks="opensandbox e2b daytona"  # each has its lock in requirements/NAME-sdk.txt and lives in .venv-NAME
 server_inputs="requirements/opensandbox-server.txt"
+cdk_inputs="infra/cli/package-lock.json"
 
 # The first half of pyproject.toml says what is installed; the second, from [tool.ruff] on, only configures tools.
 key() {
@@ -60,6 +62,10 @@ sdks_current() {
     for sdk in $sdks; do current ".venv-$sdk" sdk "requirements/$sdk-sdk.txt" || return 1; done
 }
 servers_current() { current .venv-opensandbox-server server $server_inputs; }
+cdk_current() {
+    stamp=infra/cli/node_modules/.made
+    [ -f "$stamp" ] && [ -x infra/cli/node_modules/.bin/cdk ] && [ "$(cat "$stamp")" = "$(key $cdk_inputs)" ]
+}
 dev_current() { current .venv dev $dev_inputs; }
 # An environment grown for development runs the control plane as well: both locks hold the same pins.
 run_current() { current .venv run $run_inputs || dev_current; }
@@ -71,7 +77,8 @@ all_current() {
         dev) dev_current && emulator_current ;;
         sdks) sdks_current ;;
         servers) servers_current ;;
-        *) fail "no goal '$goal'; know tools, run, dev, sdks and servers" ;;
+        cdk) cdk_current ;;
+        *) fail "no goal '$goal'; know tools, run, dev, sdks, servers and cdk" ;;
     esac
 }
 
@@ -221,5 +228,14 @@ case $goal in
         make_emulator
         ;;
     sdks) for sdk in $sdks; do make_apart ".venv-$sdk" sdk "requirements/$sdk-sdk.txt"; done ;;
+    cdk)
+        echo "bootstrap: infra/cli/node_modules" >&2
+        npm=.venv/bin/npm
+        [ -x "$npm" ] || npm=npm
+        # The lock holds the checksum of every file and no address.
+        "$npm" ci --prefix infra/cli --omit=optional --no-audit --no-fund --loglevel=error >&2 ||
+            no_packages infra/cli/package-lock.json
+        key $cdk_inputs >infra/cli/node_modules/.made
+        ;;
     servers) make_apart .venv-opensandbox-server server $server_inputs ;;
 esac

@@ -42,6 +42,7 @@ def definition(name: str, routes: Iterable[AnyRoute], uris: Uris) -> dict[str, A
         "paths": paths,
         "components": {"securitySchemes": {AUTHORIZER: _authorizer(uris)}},
         "x-amazon-apigateway-binary-media-types": ["*/*"],
+        # Here and not as resources: an import takes away what is not in the document.
         "x-amazon-apigateway-gateway-responses": {answer.kind: answer.document() for answer in ANSWERS},
     }
 
@@ -97,6 +98,7 @@ class GatewayAnswer:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
+        """Headers as the gateway maps them: a text in quotes, or something of the request."""
         headers = {
             "Cache-Control": "'no-store'",
             "X-Content-Type-Options": "'nosniff'",

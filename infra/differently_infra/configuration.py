@@ -113,7 +113,7 @@ class Alarms(Section):
     """Who is told when something is wrong."""
 
     enabled: bool = True
-    """Make alarms, a topic for them and the dashboard."""
+    """Make alarms, a topic for them, the dashboard and the queries that the runbooks name."""
     email: Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")] | None = None
     """An address that gets them; AWS asks it for confirmation first."""
     runbooks: Annotated[str, Field(pattern=r"^https://\S+$")] | None = None

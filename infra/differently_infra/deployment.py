@@ -14,6 +14,7 @@ from .permissions import Resources
 from .stacks.api import ApiStack
 from .stacks.data import DataStack
 from .stacks.network import NetworkStack
+from .stacks.observability import ObservabilityStack
 from .stacks.secrets import SecretsStack
 from .stacks.workers import WorkersStack
 from .stacks.workflow import WorkflowStack
@@ -55,11 +56,21 @@ class Deployment:
             description="Differently: waiting for slow backends", env=environment,
         )  # fmt: skip
         self.api = ApiStack(app, names.stack("Api"), around, description="Differently: the API", env=environment)
+        self.observability = (
+            ObservabilityStack(
+                app, names.stack("Observability"), configuration, names,
+                description="Differently: alarms, a dashboard, saved queries", env=environment,
+            )
+            if configuration.alarms.enabled
+            else None
+        )  # fmt: skip
         # Names alone tie these together, so CloudFormation has to be told what comes first.
         for later in (self.workers, self.workflow, self.api):
             later.add_stack_dependency(self.secrets)
         self.api.add_stack_dependency(self.workers)
         self.api.add_stack_dependency(self.workflow)
+        if self.observability is not None:
+            self.observability.add_stack_dependency(self.api)
         for name, value in {"differently:installation": configuration.name, **configuration.tags}.items():
             Tags.of(app).add(name, value)
 

@@ -49,7 +49,7 @@ class Deployed:
 
         app = App(context={"aws:cdk:disable-asset-staging": True})
         deployment = Deployment(app, parse(configuration, "test"), Packages.of(packages))
-        parts = ("data", "secrets", "network", "workers", "workflow", "api")
+        parts = ("data", "secrets", "network", "workers", "workflow", "api", "observability")
         made = {part: getattr(deployment, part) for part in parts if getattr(deployment, part) is not None}
         self.templates: dict[str, Any] = {part: Template.from_stack(stack) for part, stack in made.items()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -128,3 +129,11 @@ def test_a_credential_is_opened_only_under_its_own_name(deployed: Deployed, func
     assert conditions == {
         f"kms:EncryptionContext:{key}": "false" for key in ("installation", "secret", "field", "revision")
     }
+
+
+def test_every_index_can_be_asked_and_none_that_is_not_there(deployed: Deployed) -> None:
+    tables = deployed.resources("AWS::DynamoDB::GlobalTable").values()
+    there = {entry["IndexName"] for table in tables for entry in table["Properties"].get("GlobalSecondaryIndexes", [])}
+    (state,) = [entry for entry in named(deployed, "control") if entry.get("Sid") == "State"]
+
+    assert set(re.findall(r"/index/(\w+)", json.dumps(state["Resource"]))) == there

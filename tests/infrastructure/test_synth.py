@@ -20,7 +20,7 @@ guard(app)
 aws_s3.Bucket(Stack(app, "Planted"), "Bare")
 app.synth()
 """
-STACKS = ("Api", "Data", "Secrets", "Workers", "Workflow")
+STACKS = ("Api", "Data", "Observability", "Secrets", "Workers", "Workflow")
 
 
 def synthesize(outdir: Path, *command: str, context: str = "{}") -> subprocess.CompletedProcess[str]:

@@ -93,4 +93,8 @@ def response(answer: Answer) -> Response:
 
 def whole(answer: Response) -> Response:
     """An answer with its iterator in one piece, where nothing else can be sent. Raises what the iterator raises."""
-    return {**answer, "body": base64.b64encode(b"".join(answer["body"])).decode(), "isBase64Encoded": True}
+    body = b"".join(answer["body"])
+    try:
+        return {**answer, "body": body.decode(), "isBase64Encoded": False}
+    except UnicodeDecodeError:
+        return {**answer, "body": base64.b64encode(body).decode(), "isBase64Encoded": True}

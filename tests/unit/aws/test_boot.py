@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from differently_api.proxy import whole
 from tests.support.functions import BOOTS, ENVIRON
 
 LOOK = """
@@ -61,3 +62,9 @@ def test_a_function_that_is_told_nothing_says_what_is_missing() -> None:
     done = started(BOOTS["worker"], {})
     assert done.returncode != 0
     assert "Misconfigured: AWS_REGION" in done.stderr
+
+
+@pytest.mark.parametrize(("pieces", "sent"), [([b"a\n", "é".encode()], "a\né"), ([b"\xff", b"\x00"], "/wA="), ([], "")])
+def test_an_answer_that_cannot_be_streamed_is_sent_whole(pieces: list[bytes], sent: str) -> None:
+    answer = whole({"statusCode": 200, "headers": {}, "body": iter(pieces), "isBase64Encoded": False})
+    assert (answer["body"], answer["isBase64Encoded"]) == (sent, sent == "/wA=")

@@ -1,0 +1,141 @@
+"""What an operator does to an installation from outside, with the account's own credentials.
+
+    python -m differently_infra.admin bootstrap      the first operator key, once
+    python -m differently_infra.admin url            where the API is
+    python -m differently_infra.admin installation   the id that this installation stamps on every instance
+
+`--name` says which installation, where an account holds several. What it needs it reads from the stacks' outputs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any, Final
+
+import botocore.session
+from botocore.exceptions import BotoCoreError, ClientError
+
+from differently_aws.wiring import Wiring, wire
+from differently_core.errors import DifferentlyError
+from differently_core.model.tenancy import OPERATOR_ORG, ApiKeyEntry
+from differently_core.operations import tenants
+from differently_core.operations.keys import NewKey
+
+from .configuration import Configuration
+from .names import Names
+
+OUTPUTS: Final[Mapping[str, tuple[str, str]]] = {
+    "CONFIG_TABLE": ("Data", "ConfigTableName"),
+    "STATE_TABLE": ("Data", "StateTableName"),
+    "LOG_TABLE": ("Data", "LogTableName"),
+    "SECRETS_KEY": ("Data", "SecretsKeyArn"),
+    "PEPPER_SECRET": ("Secrets", "PepperSecretArn"),
+}
+"""Environment variable of a function to the stack and output that it comes from."""
+
+
+class Refused(Exception):
+    """It cannot be done; the text says why, and what to do."""
+
+
+class Installation:
+    """One deployed installation, by its name in the configuration."""
+
+    def __init__(self, name: str) -> None:
+        self._names = Names(name, Configuration(name=name).prefix)
+        self._session = botocore.session.get_session()
+        self._stacks: dict[str, Mapping[str, str]] = {}
+
+    def output(self, stack: str, key: str) -> str:
+        """Raises `Refused` when the stack is not deployed or does not tell."""
+        if stack not in self._stacks:
+            self._stacks[stack] = self._read(self._names.stack(stack))
+        found = self._stacks[stack].get(key)
+        if found is None:
+            raise Refused(f"{self._names.stack(stack)} has no output {key}: it was deployed by another version.")
+        return found
+
+    def wiring(self) -> Wiring:
+        """As the functions have it."""
+        told = {variable: self.output(*place) for variable, place in OUTPUTS.items()}
+        region = self._session.get_config_variable("region")
+        if not region:
+            raise Refused("No Region is set: AWS_REGION names the one that the stacks are in.")
+        more = {"AWS_REGION": region, "DIFFERENTLY_VERSION": version("differently-server"), "LOG_LEVEL": "WARNING"}
+        endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
+        return wire("operator", {**told, **more, "AWS_ENDPOINT_URL": endpoint})
+
+    def _read(self, stack: str) -> Mapping[str, str]:
+        try:
+            client = self._session.create_client("cloudformation")
+            (found,) = client.describe_stacks(StackName=stack)["Stacks"]
+        except ClientError as error:
+            code = error.response["Error"]["Code"]
+            if code == "ValidationError":
+                raise Refused(f"There is no stack {stack} in this account and Region: deploy it first.") from None
+            raise Refused(f"The stack {stack} cannot be read: {code}.") from None
+        except BotoCoreError as error:
+            raise Refused(f"AWS cannot be asked: {type(error).__name__}; check credentials and Region.") from None
+        return {entry["OutputKey"]: entry["OutputValue"] for entry in found.get("Outputs", [])}
+
+
+def bootstrap(wiring: Wiring) -> NewKey:
+    """Make what every installation has, and the first operator key. Raises `Refused` when there is one already."""
+    tenants.bootstrap(wiring.core)
+    if has_operator_key(wiring):
+        raise Refused(
+            "This installation has an operator key already. Make further ones with it: POST /v1/api-keys. If it is "
+            "lost, --another makes one more; revoke the lost one then."
+        )
+    return tenants.first_operator_key(wiring.core, wiring.peppers)
+
+
+def has_operator_key(wiring: Wiring) -> bool:
+    table, pk, _ = ApiKeyEntry.key_of(OPERATOR_ORG, "")  # type: ignore[arg-type]  # the partition alone is wanted
+    return bool(wiring.core.store.query(table, pk, limit=1).rows)
+
+
+def main(arguments: Sequence[str]) -> int:
+    given = _parser().parse_args(arguments)
+    try:
+        return int(given.run(given) or 0)
+    except Refused as refusal:
+        print(f"admin: {refusal}", file=sys.stderr)
+    except DifferentlyError as error:
+        print(f"admin: {error.message}", file=sys.stderr)
+    return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m differently_infra.admin")
+    parser.add_argument("--name", default=Configuration().name, help="the installation's name in its configuration")
+    commands = parser.add_subparsers(required=True)
+    first = commands.add_parser("bootstrap", help="make the first operator key and print it")
+    first.add_argument("--another", action="store_true", help="make one more although there is one")
+    first.set_defaults(run=_bootstrap)
+    commands.add_parser("url", help="print where the API is").set_defaults(run=_url)
+    commands.add_parser("installation", help="print the installation's id").set_defaults(run=_installation)
+    return parser
+
+
+def _bootstrap(given: Any) -> None:
+    wiring = Installation(given.name).wiring()
+    made = tenants.first_operator_key(wiring.core, wiring.peppers) if given.another else bootstrap(wiring)
+    print(made.token)
+    print("This is the only time that the key is shown.", file=sys.stderr)
+
+
+def _url(given: Any) -> None:
+    print(Installation(given.name).output("Api", "ApiUrl").rstrip("/"))
+
+
+def _installation(given: Any) -> None:
+    print(Installation(given.name).wiring().core.catalog.installation().id)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
