@@ -207,3 +207,18 @@ def test_a_sandbox_that_a_stale_process_still_queued_is_found(memory: World) -> 
     store = memory.store
     assert isinstance(store, MemoryStore)
     assert store.query_list(f"LIVE#{acme.project}").rows == ()
+
+
+def test_its_secrets_and_snapshots_go_with_it(world: World, acme: Tenant) -> None:
+    sandbox = world.running(acme)
+    for name in ("npm", "pypi"):
+        kept = world.call("PUT", f"/v1/secrets/{name}", {"value": "canary-0123456789"}, token=acme.token)
+        assert kept.status == 201
+    assert world.call("POST", f"/v1/sandboxes/{sandbox}/snapshots", {}, token=acme.token).status in (201, 202)
+    world.settle()
+    assert len(world.backend("main").snapshots()) == 1
+    begin(world, path_of(acme, "org"), "delete")
+    pass_until_over(world)
+    assert state(world, path_of(acme, "org")) == "404"
+    assert world.store.query(Table.CONFIG, f"PROJECT#{acme.project}", prefix="SECRET#").rows == ()
+    assert world.backend("main").snapshots() == []

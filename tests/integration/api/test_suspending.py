@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
+from differently_adapters.providers.fake import FakeAdapter
+from differently_core.contract import Operation, Unsupported
+from differently_core.model.closing import Closing
 from differently_core.model.record import Table
+from differently_core.operations import closing
 from tests.support.api import Reply, Tenant, World
 
 
@@ -113,3 +117,59 @@ def test_a_tenant_reads_its_own_project_and_no_other(world: World, acme: Tenant)
     assert world.call("GET", f"/v1/projects/{acme.project}", token=other.token).status == 404
     assert op(world, "POST", "/v1/projects/proj_x/suspend", {}).status == 404
     assert op(world, "POST", "/v1/orgs/org_01JBM2Y0G4S8N6P2Q7T3V5X9ZB/suspend", {}).status == 404
+
+
+def test_what_runs_is_stopped_if_that_is_asked_for_and_can_be_started_afterwards(world: World, acme: Tenant) -> None:
+    first, second = world.running(acme), world.running(acme)
+    world.call("POST", f"/v1/sandboxes/{second}/pause", token=acme.token)
+    world.settle()
+    op(world, "POST", f"/v1/orgs/{acme.org}/suspend", {"stopRunning": True})
+    world.settle()
+    base = f"/v1/sandboxes/{first}"
+    assert world.call("GET", base, token=acme.token).json()["status"] == "stopped"
+    assert world.call("GET", f"/v1/sandboxes/{second}", token=acme.token).json()["status"] == "paused"
+    assert world.call("POST", f"{base}/start", token=acme.token).code == "suspended"
+    op(world, "POST", f"/v1/orgs/{acme.org}/unsuspend")
+    world.pass_time(61)
+    assert world.call("POST", f"{base}/start", token=acme.token).status == 202
+    world.settle()
+    world.pass_time(61)
+    assert world.call("GET", base, token=acme.token).json()["status"] == "running"
+
+
+def test_what_was_being_started_is_stopped_a_minute_later(world: World, acme: Tenant) -> None:
+    late = create(world, acme).json()["id"]
+    messages = list(world.mail.messages)
+    world.mail.messages.clear()
+    op(world, "POST", f"/v1/projects/{acme.project}/suspend", {"stopRunning": True})
+    world.settle()
+    world.mail.messages.extend(messages)
+    world.settle()
+    assert world.call("GET", f"/v1/sandboxes/{late}", token=acme.token).json()["status"] == "running"
+    world.pass_time(61)
+    assert world.call("GET", f"/v1/sandboxes/{late}", token=acme.token).json()["status"] == "stopped"
+
+
+def test_many_are_stopped_step_by_step(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    acme = memory.tenant("acme")
+    neighbour = memory.tenant("neighbour", org=acme.org)
+    monkeypatch.setattr(closing, "STEP_MAX", 2)
+    sandboxes = [(tenant, memory.running(tenant)) for tenant in (acme, neighbour) for _ in range(5)]
+    op(memory, "POST", f"/v1/orgs/{acme.org}/suspend", {"stopRunning": True})
+    memory.settle()
+    for tenant, sandbox in sandboxes:
+        assert memory.call("GET", f"/v1/sandboxes/{sandbox}", token=tenant.token).json()["status"] == "stopped"
+
+
+def test_a_pool_that_cannot_stop_lets_it_run_on(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    acme = memory.tenant("acme")
+    sandbox = memory.running(acme)
+    declared = {**FakeAdapter.operations, Operation.STOP: Unsupported("not_here")}
+    monkeypatch.setattr(FakeAdapter, "operations", declared)
+    op(memory, "POST", f"/v1/orgs/{acme.org}/suspend", {"stopRunning": True})
+    memory.settle()
+    memory.pass_time(61)
+    assert memory.call("GET", f"/v1/sandboxes/{sandbox}", token=acme.token).json()["status"] == "running"
+    row = memory.store.get(Closing, Closing.key_of(acme.org))
+    assert row is not None
+    assert row.due_at is None

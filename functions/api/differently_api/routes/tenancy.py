@@ -220,6 +220,8 @@ class ProjectPage(Wire):
 class Suspend(Wire):
     reason: Annotated[str, StringConstraints(max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
     """Told to whoever is refused."""
+    stop_running: bool = False
+    """Also stop what runs, where its pool can do that; it can be started again after the suspension."""
 
 
 def create_org(call: Call[CreateOrg, NoQuery]) -> OrgView:
@@ -238,9 +240,9 @@ def get_org(call: Call[NoBody, NoQuery]) -> OrgView:
 
 
 def suspend_org(call: Call[Suspend, NoQuery]) -> OrgView:
-    return _org_view(
-        call.core, standing.suspend(call.core, call.caller, _org(call.params["org"]), None, call.body.reason)
-    )
+    asked, org = call.body, _org(call.params["org"])
+    found = closing.suspend(call.core, call.caller, org, None, asked.reason, stop=asked.stop_running)
+    return _org_view(call.core, found)
 
 
 def unsuspend_org(call: Call[NoBody, NoQuery]) -> OrgView:
@@ -289,9 +291,9 @@ def get_project(call: Call[NoBody, NoQuery]) -> ProjectView:
 
 
 def suspend_project(call: Call[Suspend, NoQuery]) -> ProjectView:
-    return _project_view(
-        call.core, standing.suspend(call.core, call.caller, *_project(call.caller, call), call.body.reason)
-    )  # fmt: skip
+    asked, (org, project) = call.body, _project(call.caller, call)
+    found = closing.suspend(call.core, call.caller, org, project, asked.reason, stop=asked.stop_running)
+    return _project_view(call.core, found)
 
 
 def unsuspend_project(call: Call[NoBody, NoQuery]) -> ProjectView:

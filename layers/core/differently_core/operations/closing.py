@@ -15,18 +15,28 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Final, cast
 
-from ..errors import InvalidState, NotFound
+from ..errors import DifferentlyError, InvalidState, NotFound
 from ..model.attempt import Attempt
 from ..model.closing import Closing
 from ..model.pool import Pool
 from ..model.quota import Counter
 from ..model.record import Table
-from ..model.sandbox import Sandbox
+from ..model.sandbox import MoveKind, Sandbox, Status
 from ..model.snapshot import Snapshot, SnapshotStatus, snapshot_list
 from ..model.tenancy import KeyScope, Org, OrgEntry, Project, TenantState
 from ..runtime.ids import OrgId, ProjectId
-from ..store.ports import Action, Committed, Delete, Equals, Put, StoreThrottled
-from . import keys, project_secrets, sandboxes, snapshots
+from ..store.ports import (
+    Absent,
+    Action,
+    Check,
+    Committed,
+    Delete,
+    Equals,
+    Put,
+    StoreThrottled,
+    StoreUnavailable,
+)  # fmt: skip
+from . import keys, moves, project_secrets, sandboxes, snapshots, standing
 from .core import Caller, Core
 from .standing import Owner, org_of, read, scope_of, transition
 
@@ -69,6 +79,32 @@ def close(core: Core, caller: Caller, org: OrgId, project: ProjectId | None, tar
     raise StoreThrottled("This is being changed by others right now; repeat the call.")
 
 
+def suspend(
+    core: Core, caller: Caller, org: OrgId, project: ProjectId | None, detail: str, *, stop: bool
+) -> Owner:  # fmt: skip
+    """As `standing.suspend`; with `stop` what runs is stopped too, step by step, where its pool can do that."""
+    owner = standing.suspend(core, caller, org, project, detail)
+    if not stop:
+        return owner
+    for _ in range(core.tuning.conflict_tries_max):
+        before = of(core, owner)
+        if before is not None and before.due_at is not None:
+            return owner
+        row = Closing(
+            org=org, project=project, target=TenantState.SUSPENDED, by=caller.actor, request_id=caller.request_id,
+            at=core.clock.now(), due_at=core.clock.now(), version=before.version + 1 if before is not None else 1,
+        )  # fmt: skip
+        when = (Equals("version", before.version),) if before is not None else (Absent(),)
+        still = Check(type(owner), owner.key(), "owner", (Equals("state", TenantState.SUSPENDED.value),))
+        outcome = core.commit([Put(row, when, "closing"), still])
+        if isinstance(outcome, Committed):
+            core.nudges.closing(owner.id)
+            return owner
+        if "owner" in outcome.failed:
+            break
+    return read(core, org, project)
+
+
 def of(core: Core, owner: Owner) -> Closing | None:
     return core.store.get(Closing, Closing.key_of(owner.id))
 
@@ -77,6 +113,9 @@ def step(core: Core, tenant: str) -> None:
     """One bounded step, if one is due; raises only for faults of the store."""
     row = core.store.get(Closing, Closing.key_of(tenant))
     if row is None or row.due_at is None or core.clock.now() < row.due_at:
+        return
+    if row.target is TenantState.SUSPENDED:
+        _stop_some(core, row)
         return
     row = _pass(core, row)
     if row.after is not None:
@@ -138,6 +177,55 @@ def _empty(core: Core, caller: Caller, project: ProjectId, most: int) -> tuple[i
         with suppress(NotFound):  # by somebody else just now
             project_secrets.remove(core, caller, owner, secret.name)
     return told, bool(living.rows or kept.rows or secrets)
+
+
+def _stop_some(core: Core, row: Closing) -> None:
+    """Two passes a minute apart: what was being started during the first is found by the second."""
+    if read(core, row.org, row.project).state is not TenantState.SUSPENDED:
+        _over(core, row)
+        return
+    caller = Caller(actor=row.by, request_id=row.request_id, scope=KeyScope.OPERATOR)
+    projects, more = _projects(core, row.with_(after=row.after or PROJECTS))
+    for project in projects:
+        told = _stop_running(core, caller, project)
+        row = row.with_(removed=row.removed + told)
+        if told >= STEP_MAX:
+            _write(core, row.with_(after=row.after or PROJECTS), timedelta())
+            return
+        row = row.with_(after=f"{PROJECTS}{project}")
+    if more:
+        _write(core, row, timedelta())
+    elif row.clean_at is None:
+        _write(core, row.with_(after=None, clean_at=core.clock.now()), APART)
+    else:
+        _over(core, row)
+
+
+def _stop_running(core: Core, caller: Caller, project: ProjectId) -> int:
+    """How many were told to stop. What cannot be stopped, or not now, runs on."""
+    told = 0
+    after: str | None = None
+    while told < STEP_MAX:
+        page = core.store.query_list(f"LIVE#{project}", after=after)
+        for sandbox in cast("tuple[Sandbox, ...]", page.rows):
+            if sandbox.status is not Status.RUNNING or told >= STEP_MAX:
+                continue
+            try:
+                moves.ask(core, caller, sandbox.id, MoveKind.STOP)
+                told += 1
+            except (StoreThrottled, StoreUnavailable):
+                raise
+            except DifferentlyError as error:
+                log.info("not stopped", extra={"sandbox": sandbox.id, "code": error.code})
+        after = page.next
+        if after is None:
+            break
+    return told
+
+
+def _over(core: Core, row: Closing) -> None:
+    done = row.with_(due_at=None, version=row.version + 1)
+    core.commit([Put(done, (Equals("version", row.version),), "closing")])
 
 
 def _judge(core: Core, row: Closing) -> None:
