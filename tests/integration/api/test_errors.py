@@ -48,11 +48,6 @@ class Met:
     def forbidden(self) -> Reply:
         return self.call("GET", "/v1/orgs")
 
-    def suspended(self) -> Reply:
-        path = f"/v1/projects/{self.tenant.project}/suspend"
-        self.world.call("POST", path, {"reason": "unpaid"}, token=self.world.operator)
-        return self.create()
-
     def not_found(self) -> Reply:
         return self.call("GET", "/v1/sandboxes/x")
 
