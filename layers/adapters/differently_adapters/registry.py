@@ -66,6 +66,8 @@ KINDS: Mapping[str, Row] = {
     "e2b": Row(f"{_PROVIDERS}.e2b", "E2bAdapter", TrustList.OPERATOR_DECLARES),
     "fake": Row(f"{_PROVIDERS}.fake", "FakeAdapter", TrustList.DEV_ONLY),
     "fly": Row(f"{_PROVIDERS}.fly", "FlyAdapter", TrustList.ALWAYS_EXTERNAL),
+    "freestyle": Row(f"{_PROVIDERS}.freestyle", "FreestyleAdapter", TrustList.ALWAYS_EXTERNAL),
+    "morph": Row(f"{_PROVIDERS}.morph", "MorphAdapter", TrustList.ALWAYS_EXTERNAL),
     "opensandbox": Row(f"{_PROVIDERS}.opensandbox", "OpenSandboxAdapter", TrustList.OPERATOR_DECLARES),
     "remote": Row("differently_adapters.remote", "RemoteAdapter", TrustList.OPERATOR_DECLARES),
     "vercel": Row(f"{_PROVIDERS}.vercel", "VercelAdapter", TrustList.ALWAYS_EXTERNAL),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from differently_core.errors import BackendError
+from differently_core.errors import BackendError, DifferentlyError, InvalidState, ProviderUnavailable
 from differently_core.runtime.clock import Clock
 
 FIRST_SECONDS: Final = 0.1
@@ -39,3 +39,26 @@ def begun() -> Iterator[None]:
     except BackendError as error:
         error.settled = False
         raise
+
+
+def ordered_once(act: Callable[[], None]) -> None:
+    """Ask for a change of state, once. An answer that was lost, and a state that it was in already, are seen by
+    looking; only what certainly had no effect is raised.
+    """
+    try:
+        act()
+    except InvalidState:
+        return
+    except BackendError as error:
+        if error.settled:
+            raise
+
+
+def as_outage(look: Callable[[], None]) -> None:
+    """A look at the service itself: whatever it refuses, it is the service that cannot be used."""
+    try:
+        look()
+    except BackendError:
+        raise
+    except DifferentlyError as error:
+        raise ProviderUnavailable(error.message, settled=True) from None

@@ -43,6 +43,7 @@ ROUTES = {
     Operation.SNAPSHOT_DELETE: ("DELETE", "/snapshots/[^/]+$"),
     Operation.FILE_WRITE: ("POST", "/files/upload$"),
     Operation.EXEC: ("POST", "/command$"),
+    Operation.EGRESS_SET: ("PUT", "/networkpolicy$"),
     Operation.PORT_EXPOSE: ("GET", "/endpoints/(?!44772)"),
 }
 
@@ -119,7 +120,7 @@ class OpenSandboxUnderTest(Mishaps):
 
     def state_digest(self) -> str:
         boxes = self.fake.sandboxes.values()
-        kept = [(box.id, box.status, sorted(box.metadata.items()), box.expires_at) for box in boxes]
+        kept = [(box.id, box.status, sorted(box.metadata.items()), box.expires_at, box.policy) for box in boxes]
         return f"{kept} {list(self.fake.snapshots)}"
 
     def settle(self) -> None:
@@ -153,6 +154,8 @@ class OpenSandboxUnderTest(Mishaps):
                 self.fake.pause_turns = [("Pausing", "PAUSING", "")] * 10_000
             case Mishap.PAUSE_REVERTS:
                 self.fake.pause_turns = [("Pausing", "PAUSING", ""), RUNNING[self.fake.runtime]]
+            case Mishap.EGRESS_UNCONFIRMED:
+                self.fake.ignores_rules = True
             case Mishap.SNAPSHOT_FAILS:
                 self.expect("POST", "/snapshots$", self._snapshot_fails)
             case Mishap.RESTORE_FAILS:
@@ -220,7 +223,7 @@ class TestDocker(AdapterConformance):
     kind = "opensandbox"
     runtime: ClassVar[str] = "docker"
     secrets = (API_KEY,)
-    config: ClassVar[dict[str, object]] = {}
+    config: ClassVar[dict[str, object]] = {"egress": "rules"}
 
     @pytest.fixture
     def backend(self, tmp_path: Path) -> Iterator[OpenSandboxUnderTest]:

@@ -17,6 +17,8 @@ from differently_adapters.testing import a_create_request
 from differently_core.contract import (
     AdapterContext,
     CreateRequest,
+    EgressAction,
+    EgressRules,
     InstanceState,
     Owner,
     Progress,
@@ -720,6 +722,40 @@ def test_a_pool_whose_egress_is_not_held_is_not_well_and_makes_no_sandbox(
     with pytest.raises(ProviderUnavailable) as refused:
         adapter.create(wanted(), SECONDS)
     assert not refused.value.settled
+
+
+@pytest.mark.parametrize(
+    ("pool", "asked", "sent"),
+    [
+        ({"egress": "rules"}, None, ("allow", [])),
+        ({"egress": "rules"}, EgressRules(EgressAction.DENY, ("a.test",), ("b.test",)),
+         ("deny", [("deny", "b.test"), ("allow", "a.test")])),
+        ({"egress": "none"}, EgressRules(EgressAction.DENY, ("a.test",)), ("deny", [])),
+        (HELD, EgressRules(EgressAction.DENY, ("pypi.org", "evil.test")), ("deny", [("allow", "pypi.org")])),
+        (HELD, EgressRules(EgressAction.ALLOW, (), ("10.1.0.0/16",)),
+         ("deny", [("deny", "10.1.0.0/16"), ("allow", "pypi.org"), ("allow", "10.0.0.0/8")])),
+    ],
+)  # fmt: skip
+def test_a_sandbox_gets_its_own_rules_within_the_pools(
+    fake: FakeOpenSandbox, make: Make, pool: dict[str, Any], asked: EgressRules | None, sent: tuple[str, Any]
+) -> None:
+    adapter = make(**{"egressProbe": "127.0.0.1:1", **pool})
+    target = created(adapter, egress=asked)
+    default, rules = sent
+    wanted_rules = {"defaultAction": default, "egress": [{"action": act, "target": peer} for act, peer in rules]}
+    assert bodies(fake)[0]["networkPolicy"] == wanted_rules
+    adapter.egress_set(target, asked or EgressRules(EgressAction.ALLOW))
+    assert fake.sandboxes[target.ref or ""].policy == wanted_rules
+
+
+def test_a_pool_without_egress_control_refuses_rules_before_anything_is_sent(
+    fake: FakeOpenSandbox, adapter: OpenSandboxAdapter
+) -> None:
+    target = created(adapter)
+    before = len(fake.requests)
+    with pytest.raises(UnsupportedOperation, match="no_egress_control"):
+        adapter.egress_set(target, EgressRules(EgressAction.DENY))
+    assert len(fake.requests) == before
 
 
 def test_egress_is_tried_once_and_not_at_every_check(fake: FakeOpenSandbox, make: Make) -> None:

@@ -118,6 +118,8 @@ class FakeOpenSandbox:
         """What reads find after the next pause was accepted, one each; without it the pause is done at once."""
         self.version = "1.1.1"
         self.egress_mode = "dns+nft"
+        self.ignores_rules = False
+        """The next rules are accepted and not put in force."""
         self.page_size_max = 200
         self.lingers = False
         """Deleted sandboxes stay as Stopping until `vanish`."""
@@ -475,6 +477,17 @@ class FakeOpenSandbox:
             return told(200, {"status": "ok", "mode": mode, "enforcementMode": self.egress_mode, "policy": told_policy})
         return refused(502, "BACKEND_CONNECTION_FAILED", "Could not connect to the backend sandbox")
 
+    def set_policy(self, request: Request, ref: str) -> Reply:
+        found = self._found(ref)
+        if isinstance(found, Reply):
+            return found
+        if not found.policy:
+            return refused(502, "BACKEND_CONNECTION_FAILED", "Could not connect to the backend sandbox")
+        if not self.ignores_rules:
+            found.policy = request.json()
+        self.ignores_rules = False
+        return told(200, {"status": "ok"})
+
     def diagnostics(self, request: Request, ref: str, kind: str) -> Reply:
         common = {"sandboxId": ref, "kind": kind, "scope": request.one("scope"), "delivery": "inline"}
         return told(200, {**common, "contentType": "text/plain; charset=utf-8", "content": "started\n",
@@ -524,6 +537,7 @@ _ROUTES: list[tuple[str, Callable[..., Reply]]] = [
     (rf"GET {_REF}/endpoints/(\d+)", FakeOpenSandbox.endpoint),
     (f"POST {_REF}/snapshots", FakeOpenSandbox.snapshot),
     (f"GET {_REF}/networkpolicy", FakeOpenSandbox.network_policy),
+    (f"PUT {_REF}/networkpolicy", FakeOpenSandbox.set_policy),
     (f"GET {_REF}/diagnostics/(logs|events)", FakeOpenSandbox.diagnostics),
     ("GET /snapshots", FakeOpenSandbox.snapshot_list),
     ("GET /snapshots/([^/]+)", FakeOpenSandbox.snapshot_get),

@@ -7,7 +7,7 @@ that cannot be asked because it is paused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import ClassVar, Final, NoReturn
 
@@ -49,7 +49,7 @@ from differently_core.errors import (
 from differently_core.model import features
 
 from ...execd import Execd, ThroughExecd
-from ...waiting import Waits, begun
+from ...waiting import Waits, begun, ordered_once
 from .api import Api
 from .config import LIFETIME_SECONDS_MAX, LambdaMicrovmConfig
 from .guests import Guests
@@ -209,7 +209,7 @@ class LambdaMicrovmAdapter(ThroughExecd):
         seen = self._incarnation(target, transition)
         if transition.observe_only or seen.state != "RUNNING":
             return self._transitioned(seen, target.owner, InstanceState.PAUSED)
-        self._order(lambda: self._api.suspend(seen.microvm_id))
+        ordered_once(lambda: self._api.suspend(seen.microvm_id))
         moved = False
         while waits.again():
             with begun():
@@ -227,7 +227,7 @@ class LambdaMicrovmAdapter(ThroughExecd):
         if seen.state == "SUSPENDING":
             raise InvalidState("The MicroVM is being suspended; it can be resumed once it is.")
         if seen.state == "SUSPENDED":
-            self._order(lambda: self._api.resume(seen.microvm_id))
+            ordered_once(lambda: self._api.resume(seen.microvm_id))
         while True:
             with begun():
                 seen = self._resumed(target.owner, seen)
@@ -243,19 +243,9 @@ class LambdaMicrovmAdapter(ThroughExecd):
             raise SandboxFailed("The MicroVM ended instead of going on.")
         target = Target(owner, seen.microvm_id)
         if self._guests.owner(seen) not in (None, owner):
-            self._order(lambda: self._api.suspend(seen.microvm_id))
+            ordered_once(lambda: self._api.suspend(seen.microvm_id))
             raise _missing(target)
         return seen
-
-    def _order(self, act: Callable[[], None]) -> None:
-        """Once. An answer that was lost, and a state that it was in already, are seen by looking."""
-        try:
-            act()
-        except InvalidState:
-            return
-        except BackendError as error:
-            if error.settled:
-                raise
 
     def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
         self._refuse(Operation.CALL_OFF)

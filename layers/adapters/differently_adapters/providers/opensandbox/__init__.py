@@ -24,7 +24,7 @@ REGISTRATION = Registration(
         "A pause on the Docker runtime keeps memory; the Kubernetes runtime has none.",
         "Snapshots keep the disk, and OpenSandbox does not tell their size.",
         "Ports are exposed on the Kubernetes runtime with a signing gateway only, and an address cannot be revoked.",
-        "Egress is set for the whole pool, and cannot be changed for a sandbox.",
+        "Egress is controlled where the pool says so and the server has the sidecar for it, in its mode dns+nft.",
         "Disk size is not passed on, and room is known only where pods come from a pool.",
         "A command's output takes room on the sandbox's disk until the command has ended.",
     ),

@@ -55,6 +55,7 @@ from differently_core.runtime.ids import SystemIds
 
 from ...execd import PORT as EXECD_PORT
 from ...execd import Execd, Place, ThroughExecd
+from ...peers import told_apart
 from ...recent import Recent
 from ...waiting import begun
 from . import egress, snapshots
@@ -80,7 +81,6 @@ _ONLY_DOCKER: Final = (Operation.PAUSE, Operation.RESUME)
 _NEVER: Final[Declaration] = {
     Operation.CALL_OFF: Unsupported("pause_is_immediate"),
     Operation.PORT_REVOKE: Unsupported("addresses_expire"),
-    Operation.EGRESS_SET: Unsupported("egress_is_set_for_the_pool"),
 }
 
 
@@ -91,6 +91,8 @@ def declared(config: OpenSandboxConfig) -> Declaration:
         entries.update(dict.fromkeys(_ONLY_KUBERNETES, Unsupported("docker_pauses_instead")))
     else:
         entries.update(dict.fromkeys(_ONLY_DOCKER, Unsupported("memory_is_not_kept")))
+    if config.egress is Egress.OPEN:
+        entries[Operation.EGRESS_SET] = Unsupported("no_egress_control")
     if config.ports != "signed":
         entries[Operation.PORT_EXPOSE] = Unsupported("no_signed_ports")
     return entries
@@ -300,7 +302,8 @@ class OpenSandboxAdapter(ThroughExecd):
         made = self._mover.resumed(target, deadline)
         if made.state is InstanceState.RUNNING:
             with begun():  # its pod is a new one, and so is what holds its egress
-                egress.check(self._api, self._config, made.ref, self._reach(Target(target.owner, made.ref)))
+                execd = self._reach(Target(target.owner, made.ref))
+                egress.check_restarted(self._api, self._config, made.ref, execd)
         return made
 
     def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
@@ -398,7 +401,17 @@ class OpenSandboxAdapter(ThroughExecd):
         self._refuse(Operation.PORT_REVOKE)
 
     def egress_set(self, target: Target, rules: EgressRules) -> None:
-        self._refuse(Operation.EGRESS_SET)
+        """In force are the rules given, within the pool's own."""
+        self._need(Operation.EGRESS_SET)
+        told_apart((*rules.allow, *rules.deny))
+        wanted = egress.rules_of(self._config, rules)
+        assert wanted is not None
+        seen = self._find(target)
+        if self._observed(seen).state is not InstanceState.RUNNING:
+            raise InvalidState("Egress is set while the sandbox runs.")
+        self._api.set_policy(seen.id, egress.body(wanted))
+        with begun():
+            egress.confirm(self._api, seen.id, wanted)
 
     def close(self) -> None:
         self._api.close()

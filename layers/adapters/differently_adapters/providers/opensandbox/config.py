@@ -13,6 +13,7 @@ from differently_core.model.record import camel
 
 from ...execd import LineEndings
 from ...http import Endpoint, EndpointRules, parse_endpoint
+from ...peers import told_apart
 
 Name = Annotated[str, Field(min_length=1, max_length=512)]
 Target = Annotated[str, Field(pattern=r"^[A-Za-z0-9*][A-Za-z0-9.:/*-]{0,252}$")]
@@ -30,6 +31,8 @@ class Egress(StrEnum):
 
     OPEN = "open"
     """Whatever the network lets them; no rules are sent."""
+    RULES = "rules"
+    """What each sandbox is given as its rules, or everything."""
     NONE = "none"
     ALLOWLIST = "allowlist"
     """What `egressAllow` names."""
@@ -110,6 +113,10 @@ class OpenSandboxConfig(BaseModel):
             raise ValueError("poolRef needs the kubernetes runtime")
         if (self.egress is Egress.ALLOWLIST) != bool(self.egress_allow):
             raise ValueError("egressAllow goes with egress allowlist, and names what may be reached")
+        try:
+            told_apart(self.egress_allow)
+        except InvalidRequest as error:
+            raise ValueError(f"egressAllow: {error.message}") from None
         if self.egress is not Egress.OPEN and self.pool_ref is not None:
             raise ValueError("sandboxes of a poolRef are made beforehand and take no egress rules")
         return self

@@ -37,7 +37,7 @@ def body(request: CreateRequest, config: OpenSandboxConfig) -> dict[str, JsonVal
         "timeout": min(timeout, config.timeout_seconds_max),
         "metadata": {**labels(request.owner)},
     }
-    sent |= egress.policy(config)
+    sent |= egress.policy(config, request.egress)
     if request.env:
         sent["env"] = {**request.env}
     if request.from_snapshot is not None:

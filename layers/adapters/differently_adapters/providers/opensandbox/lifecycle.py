@@ -110,6 +110,9 @@ class Lifecycle:
         """The egress rules in force, as the sandbox's sidecar tells them."""
         return read(PolicyRead, self._told("GET", f"{_at(ref)}/networkpolicy"))
 
+    def set_policy(self, ref: str, rules: dict[str, JsonValue]) -> None:
+        self._http.answer(Call("PUT", f"{_at(ref)}/networkpolicy", Deadlines(CALL_SECONDS), body=rules))
+
     # Endpoints.
 
     def reach(self, ref: str, port: int) -> Http:

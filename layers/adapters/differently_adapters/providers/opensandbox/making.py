@@ -44,8 +44,8 @@ class Maker:
         self._working = working
         self._stalls = creating.Stalls()
         self._underway = creating.Underway()
-        self.egress_proved = config.egress is Egress.OPEN
-        """Whether a sandbox of this pool was seen to be held by its rules."""
+        self.egress_proved = config.egress in {Egress.OPEN, Egress.RULES}
+        """Whether a sandbox of this pool was seen to be held by the pool's rules, if it has any."""
 
     def create(self, request: CreateRequest, deadline: float) -> Instance:
         ends = self._clock.monotonic() + deadline
@@ -123,7 +123,7 @@ class Maker:
                     raise SandboxFailed(f"The sandbox failed to start: {made.message}.")
                 execd = self._working(seen) if made.state is InstanceState.RUNNING else None
                 if execd is not None:
-                    egress.check(self._api, self._config, ref, execd)
+                    egress.check(self._api, self._config, request.egress, ref, execd)
                     self.egress_proved = True
                     return self._extended(made, request)
             if not waits.again():
