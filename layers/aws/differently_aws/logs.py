@@ -39,6 +39,17 @@ METRICS: Final = (
     Metric(
         "dispatched", "Dispatches", ("service",), {"admitted": ("Admitted", "Count"), "waiting": ("Waiting", "Count")}
     ),
+    Metric(
+        "queue pressure",
+        "PoolsWaitedFor",
+        ("service", "pool"),
+        {
+            "waiting": ("PoolWaiting", "Count"),
+            "oldestSeconds": ("PoolOldestWaiting", "Seconds"),
+            "cpu": ("PoolWantedCpu", "Count"),
+            "memoryMiB": ("PoolWantedMemory", "Megabytes"),
+        },
+    ),
     Metric("pool unusable", "PoolsUnusable"),
     Metric("pool not reconciled", "PoolsNotReconciled"),
     Metric("reconciled", "Reconciliations", ("service",), {"lost": ("Lost", "Count"), "orphans": ("Orphans", "Count")}),

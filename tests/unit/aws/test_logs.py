@@ -89,7 +89,7 @@ def test_a_platform_s_own_handlers_write_no_line_twice(stream: io.StringIO) -> N
 
 def test_no_dimension_has_many_values() -> None:
     """aws.md 7.1: each combination costs money; organizations, sandboxes and keys stay in the line."""
-    assert {name for metric in METRICS for name in metric.dimensions} <= {"service", "outcome", "kind"}
+    assert {name for metric in METRICS for name in metric.dimensions} <= {"service", "outcome", "kind", "pool"}
 
 
 def test_each_metric_comes_from_a_line_that_the_code_writes() -> None:

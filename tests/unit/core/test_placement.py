@@ -90,6 +90,7 @@ def test_a_healthy_private_pool_takes_it():
             ),
             a_wish(), "no_node_with_room", NOT_NOW, "",
         ),
+        (Candidate(a_pool(), a_view(), room_for(1), resting=True), a_wish(), "backend_full", NOT_NOW, ""),
         (Candidate(a_pool(), a_view(), room_for(0)), a_wish(), "full", NOT_NOW, ""),
         (Candidate(a_pool(), a_view(), Size()), a_wish(), "full", NOT_NOW, ""),
     ],
@@ -184,8 +185,7 @@ def test_every_filter_is_named_for_the_reason_it_gives():
     assert named == {
         "not_in_allowed_pools", "denied_by_policy", "external_not_allowed", "wrong_region", "template_unavailable",
         "missing_capabilities", "egress_not_enforced", "too_large", "lifetime_too_short", "draining", "unhealthy",
-        "no_node_with_room",
-        "full",
+        "no_node_with_room", "backend_full", "full",
     }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from .policies import ROUTES as POLICIES
 from .pools import ROUTES as POOLS
 from .ports import ROUTES as PORTS
 from .project_secrets import ROUTES as PROJECT_SECRETS
+from .queue import ROUTES as QUEUE
 from .sandboxes import ROUTES as SANDBOXES
 from .secrets import ROUTES as SECRETS
 from .service import ROUTES as SERVICE
@@ -39,4 +40,5 @@ ROUTES: tuple[AnyRoute, ...] = (
     *POLICIES,
     *PLACEMENT,
     *TEMPLATES,
+    *QUEUE,
 )

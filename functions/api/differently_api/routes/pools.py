@@ -11,7 +11,7 @@ from pydantic import Field, JsonValue, StringConstraints
 from differently_adapters.pools import trust_of
 from differently_adapters.registry import fingerprint
 from differently_core.errors import InvalidRequest, InvalidState, NotFound, ProviderUnavailable, UnsupportedOperation
-from differently_core.model.pool import POOL_NAME_PATTERN, CostModel, Pool, PoolState, PoolView, Trust
+from differently_core.model.pool import POOL_NAME_PATTERN, CostModel, Pool, PoolPressure, PoolState, PoolView, Trust
 from differently_core.model.quota import Counter
 from differently_core.model.record import Wire
 from differently_core.operations import pool_changes, pool_release, pools, reconcile
@@ -141,6 +141,23 @@ class Room(Wire):
         )  # fmt: skip
 
 
+class PoolQueue(Wire):
+    """What waits for room in the pool, as dispatch last saw it; in a very long queue of what it looked at."""
+
+    waiting: int
+    cpu: float
+    memory_mib: int
+    oldest_at: datetime | None = None
+    at: datetime
+
+    @classmethod
+    def of(cls, seen: PoolPressure) -> Self:
+        return cls(
+            waiting=seen.waiting, cpu=seen.cpu_millis / 1000, memory_mib=seen.memory_mib, oldest_at=seen.oldest_at,
+            at=seen.at,
+        )  # fmt: skip
+
+
 class PoolDetailView(Wire):
     name: str
     adapter: str
@@ -162,6 +179,8 @@ class PoolDetailView(Wire):
     health: PoolHealth | None = None
     capabilities: Offer | None = None
     capacity: Room | None = None
+    queue: PoolQueue | None = None
+    """Absent while nothing waits for it; not in the list of pools."""
 
     @classmethod
     def of(cls, detail: pools.PoolDetail) -> Self:
@@ -175,6 +194,7 @@ class PoolDetailView(Wire):
             health=PoolHealth.of(view) if view else None,
             capabilities=Offer.of(view) if view else None,
             capacity=Room.of(view) if view and view.bounded else None,
+            queue=PoolQueue.of(detail.pressure) if detail.pressure else None,
         )
 
 

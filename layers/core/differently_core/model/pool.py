@@ -91,6 +91,9 @@ class PoolView(Record):
     free_memory_mib: int = 0
     largest_free_cpu_millis: int = 0
     largest_free_memory_mib: int = 0
+    full_until: datetime | None = None
+    """Set when the backend said that it is full: until then nothing is sent there, then one at a time. None again when
+    one of them runs, or after a good probe."""
 
     def lifetime_seconds(self) -> int:
         """How long it keeps an instance at most; 0 for as long as is asked."""
@@ -100,6 +103,27 @@ class PoolView(Record):
     @staticmethod
     def key_of(name: str) -> Key:
         return Key(Table.STATE, "POOLVIEWS", name)
+
+    def key(self) -> Key:
+        return self.key_of(self.name)
+
+
+class PoolPressure(Record):
+    """What waits for room in a pool, as the last run of dispatch saw it; sums of what it looked at."""
+
+    kind: ClassVar[str] = "pool_pressure"
+    table: ClassVar[Table] = Table.STATE
+
+    name: str
+    at: datetime
+    waiting: int = 0
+    cpu_millis: int = 0
+    memory_mib: int = 0
+    oldest_at: datetime | None = None
+
+    @staticmethod
+    def key_of(name: str) -> Key:
+        return Key(Table.STATE, "POOLPRESSURES", name)
 
     def key(self) -> Key:
         return self.key_of(self.name)

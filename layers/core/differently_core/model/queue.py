@@ -45,6 +45,8 @@ class QueueRow(Record):
     wakes_on: str | None = None
     """The pool that keeps it, for one that was stopped or paused."""
     not_before: datetime | None = None
+    since: datetime | None = None
+    """When it was created, or asked to wake."""
 
     @staticmethod
     def key_of(org: OrgId, priority: int, sandbox: SandboxId) -> Key:
@@ -53,3 +55,25 @@ class QueueRow(Record):
 
     def key(self) -> Key:
         return self.key_of(self.org, self.priority, self.sandbox)
+
+
+class DispatchCursor(Record):
+    """Where dispatch goes on in one shard of the queue, so that no depth of it is never looked at.
+
+    `after_org` is the position behind the last organization of a run that did not get to all; `deep` is, for each with
+    more rows than one look takes, how far behind its oldest ones it was read. A lost cursor costs a look, no more.
+    """
+
+    kind: ClassVar[str] = "dispatch_cursor"
+    table: ClassVar[Table] = Table.STATE
+
+    shard: int
+    after_org: str | None = None
+    deep: dict[str, str] = {}
+
+    @staticmethod
+    def key_of(shard: int) -> Key:
+        return Key(Table.STATE, "DISPATCH", str(shard))
+
+    def key(self) -> Key:
+        return self.key_of(self.shard)

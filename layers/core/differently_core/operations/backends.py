@@ -76,6 +76,35 @@ def mark_unhealthy(core: Core, pool: str, message: str) -> None:
         core.catalog.forget()
 
 
+def rest(core: Core, pool: str) -> float:
+    """Its backend is full: send it nothing new for a while; returns how many seconds that lasts.
+
+    Everybody who waits for it would else try again by himself. Several who hear of it at once rest together.
+    """
+    seconds = core.tuning.capacity_requeue_seconds
+    now = core.clock.now()
+    view = core.store.get(PoolView, PoolView.key_of(pool))
+    if view is None:
+        return seconds
+    if view.full_until is not None and now < view.full_until:
+        return float((view.full_until - now).total_seconds())
+    core.store.transact([Put(view.with_(full_until=core.after(seconds)), (), "view")])
+    core.catalog.forget_pools()
+    return seconds
+
+
+def has_room_again(core: Core, pool: str) -> None:
+    """Something came up there: whoever waits may follow, all at once. No trip for a pool that was never full."""
+    known = core.catalog.pools().views.get(pool)
+    if known is None or known.full_until is None:
+        return
+    view = core.store.get(PoolView, PoolView.key_of(pool))
+    if view is not None and view.full_until is not None:
+        core.store.transact([Put(view.with_(full_until=None), (), "view")])
+        core.catalog.forget_pools()
+        core.nudges.dispatch()
+
+
 def delete_instance(adapter: Adapter, target: Target) -> bool:
     """Delete, then look: a backend may accept a delete long before the instance is gone."""
     with suppress(NotFound):  # of a ref that belongs to somebody else by now

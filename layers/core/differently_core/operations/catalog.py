@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar, cast
 
 from ..errors import Internal, NotFound, PolicyUnreadable
@@ -41,8 +42,20 @@ class Pools:
     pools: Mapping[str, Pool]
     views: Mapping[str, PoolView]
 
-    def candidates(self) -> list[Candidate]:
-        return [Candidate(pool, self.views.get(name)) for name, pool in self.pools.items()]
+    def candidates(self, now: datetime) -> list[Candidate]:
+        return [
+            Candidate(pool, self.views.get(name), resting=self.rests(name, now)) for name, pool in self.pools.items()
+        ]
+
+    def rests(self, name: str, now: datetime) -> bool:
+        """Whether its backend is left alone, because it said that it is full."""
+        view = self.views.get(name)
+        return view is not None and view.full_until is not None and now < view.full_until
+
+    def on_trial(self, name: str) -> bool:
+        """Whether it was full when it was last asked, so that one at a time finds out if it still is."""
+        view = self.views.get(name)
+        return view is not None and view.full_until is not None
 
 
 @dataclass(frozen=True)

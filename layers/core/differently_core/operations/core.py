@@ -85,6 +85,7 @@ class Tuning:
     backoff_seconds: float = 2.0
     backoff_doublings_max: int = 5
     capacity_requeue_seconds: float = 2.0
+    """How long a pool rests after its backend said that it is full."""
     observe_seconds: float = 2.0
     ready_timeout_seconds: float = 180.0
     terminate_retry_seconds: float = 5.0

@@ -125,7 +125,7 @@ def _create(core: Core, caller: Caller, request: CreateSandbox, key: str | None)
     sandbox = drafted.sandbox
     decision = place(
         wish_of(sandbox),
-        core.catalog.pools().candidates(),
+        core.catalog.pools().candidates(core.clock.now()),
         core.catalog.rules(sandbox.org, sandbox.project, sandbox.classification),
         core.catalog.template(sandbox.template),
     )
@@ -256,7 +256,7 @@ def queue_row(sandbox: Sandbox) -> QueueRow:
         image=sandbox.image, egress=sandbox.egress, regions=sandbox.regions, preferred_pools=sandbox.preferred_pools,
         classification=sandbox.classification, attempt=sandbox.attempt,
         ttl_seconds=sandbox.ttl_seconds, wakes_on=sandbox.pool if sandbox.move is not None else None,
-        not_before=sandbox.not_before,
+        not_before=sandbox.not_before, since=sandbox.move.asked_at if sandbox.move is not None else sandbox.created_at,
     )  # fmt: skip
 
 

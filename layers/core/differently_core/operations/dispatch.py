@@ -9,23 +9,26 @@ from __future__ import annotations
 import logging
 from collections import Counter as Tally
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..errors import PolicyUnreadable
+from ..errors import NotFound, PolicyUnreadable
 from ..model.attempt import AttemptState
 from ..model.pool import Pool
-from ..model.queue import QUEUE_SHARDS, QueueRow
+from ..model.queue import QueueRow
 from ..model.quota import Counter, Scope
-from ..model.record import Key, Table
+from ..model.record import Key
 from ..model.resources import DIMENSIONS, UNLIMITED, Size
 from ..model.sandbox import Reservation, Sandbox, Status
 from ..policy import egress
-from ..policy.placement import Candidate, Decision, place
+from ..policy.placement import CAPACITY_REASONS, Decision, place
 from ..quotas.fairness import Admission, Plan, Waiting, plan
+from ..runtime.ids import OrgId
 from ..store.ports import ACTIONS_MAX, Absent, Action, AnyOf, Check, Committed, Delete, OneOf, Present, Put, Update
-from . import moves
+from . import moves, pressure
 from .accounts import name_of, take
 from .attempts import unsettled
+from .backends import rest
+from .backlog import Reader
 from .core import Core, system
 from .ending import event_of, write
 from .preemption import make_room
@@ -34,10 +37,8 @@ from .wishes import wish_of
 log = logging.getLogger(__name__)
 DISPATCH = system("dispatch")
 BATCH_MAX = 25
-ORGS_MAX = 200
-"""Organizations looked at in one round; the others come in the next run."""
-ROWS_MAX = 50
-"""Oldest rows of each organization that one round looks at."""
+ROWS_EACH = 3
+"""Of one admission in its transaction: sandbox, event, queue row."""
 ROUNDS_MAX = 20
 
 
@@ -51,8 +52,9 @@ def dispatch(core: Core) -> Report:
     """Admit what can be admitted now; raises only for faults of the store."""
     admitted = 0
     left = 0
+    reader = Reader.start(core)
     for _ in range(ROUNDS_MAX):
-        queue = _Queue.read(core)
+        queue = _Queue.read(core, reader)
         planned = queue.plan(core)
         went = _admit(core, planned.admissions)
         admitted += went
@@ -60,10 +62,12 @@ def dispatch(core: Core) -> Report:
         if went == len(planned.admissions) < BATCH_MAX:
             _mark_waiting(core, queue, planned)
             make_room(core, queue.rows, planned.blocked)
+            pressure.note(core, planned.held_up, queue.counters)
             break
     else:
         if admitted:
             core.nudges.dispatch()  # a long queue: somebody else goes on
+    reader.save()
     if admitted or left:
         log.info("dispatched", extra={"admitted": admitted, "waiting": left})
     return Report(admitted, left)
@@ -75,16 +79,22 @@ class _Queue:
 
     rows: Sequence[QueueRow]
     counters: Mapping[tuple[Scope, str], Counter]
-    weights: Mapping[str, int]
+    weights: Mapping[OrgId, int]
+    whole: bool
+    """Whether these are all the rows that there are."""
 
     @classmethod
-    def read(cls, core: Core) -> _Queue:
-        rows = list(_waiting_rows(core))
+    def read(cls, core: Core, reader: Reader) -> _Queue:
+        rows, more = reader.oldest()
         pools = core.catalog.pools().pools
-        names = {(Scope.POOL, name) for name in pools}
-        for row in rows:
-            names |= {(Scope.ORG, str(row.org)), (Scope.PROJECT, str(row.project))}
-        return cls(rows, _counters(core, sorted(names)), {row.org: core.catalog.org(row.org).weight for row in rows})
+        names = {(Scope.POOL, name) for name in pools} | _tenants(rows)
+        counters = _counters(core, sorted(names))
+        # Without a slot left in the organization nothing behind its oldest can go either.
+        extra = reader.deeper(more, [org for org in more if _has_slot(counters.get((Scope.ORG, org)))])
+        counters |= _counters(core, sorted(_tenants(extra) - names))
+        rows += extra
+        weights = {org: weight for org in {row.org for row in rows} if (weight := _weight(core, org)) is not None}
+        return cls([row for row in rows if row.org in weights], counters, weights, reader.whole)
 
     def free(self, scope: Scope) -> dict[str, Size]:
         return {name: counter.free for (kind, name), counter in self.counters.items() if kind is scope}
@@ -98,11 +108,11 @@ class _Queue:
         sums = {name: sum(getattr(limit, name) for limit in pools) for name in DIMENSIONS}
         return Size(**{name: min(amount, UNLIMITED) for name, amount in sums.items()})
 
-    def plan(self, core: Core) -> Plan:
+    def plan(self, core: Core) -> _Planned:
         now = core.clock.now()
         closed = self.closed(Scope.ORG)
         orgs = {name: Size() if name in closed else free for name, free in self.free(Scope.ORG).items()}
-        by_org: dict[str, list[QueueRow]] = {}
+        by_org: dict[OrgId, list[QueueRow]] = {}
         for row in self.rows:
             if row.org in orgs and (row.not_before is None or row.not_before <= now):
                 by_org.setdefault(row.org, []).append(row)
@@ -111,11 +121,30 @@ class _Queue:
             for org, rows in sorted(by_org.items())
         ]
         placer = _Placer(core, self.closed(Scope.POOL))
-        return plan(waiting, self._projects(), self.free(Scope.POOL), self.total(), placer.choose, BATCH_MAX)
+        made = plan(waiting, self._projects(), self._pools(core), self.total(), placer.choose, BATCH_MAX)
+        going = {entry.row.sandbox for entry in made.admissions}
+        held_up = {
+            pool: [row for row in rows.values() if row.sandbox not in going] for pool, rows in placer.held_up.items()
+        }
+        return _Planned(made.admissions, made.blocked, held_up)
+
+    def _pools(self, core: Core) -> dict[str, Size]:
+        pools = core.catalog.pools()
+        free = self.free(Scope.POOL)
+        for name in filter(pools.on_trial, list(free)):
+            free[name] = free[name].model_copy(update={"sandboxes": min(1, free[name].sandboxes)})
+        return free
 
     def _projects(self) -> dict[str, Size]:
         closed = self.closed(Scope.PROJECT)
         return {name: Size() if name in closed else free for name, free in self.free(Scope.PROJECT).items()}
+
+
+@dataclass(frozen=True)
+class _Planned(Plan):
+    """`held_up` are the rows for which more room in a pool would help, by pool."""
+
+    held_up: Mapping[str, Sequence[QueueRow]]
 
 
 class _Placer:
@@ -129,24 +158,34 @@ class _Placer:
         self._closed = closed
         self._pools = core.catalog.pools()
         self._debts: dict[str, frozenset[str]] = {}
+        self._now = core.clock.now()
+        self.held_up: dict[str, dict[str, QueueRow]] = {}
 
     def choose(self, row: QueueRow, room: Mapping[str, Size]) -> tuple[str | None, str | None]:
         if row.wakes_on is not None:
-            fits = row.size.fits_in(room.get(row.wakes_on, Size()))
-            return (row.wakes_on, None) if fits else (None, row.wakes_on)
+            pool = row.wakes_on
+            if row.size.fits_in(room.get(pool, Size())) and not self._pools.rests(pool, self._now):
+                return pool, None
+            return None, self._wait_for(row, [pool])
         try:
             decision = self.decide(row, room)
         except PolicyUnreadable:
             return None, None  # it stays where it is, and so does nobody else's work
         if decision.chosen is not None:
             return decision.chosen, None
-        full = [pool for pool, why in decision.rejected.items() if why.reason == "full"]
-        return None, min(full) if full else None
+        full = [pool for pool, why in decision.rejected.items() if why.reason in CAPACITY_REASONS]
+        return None, self._wait_for(row, full)
+
+    def _wait_for(self, row: QueueRow, pools: Sequence[str]) -> str | None:
+        """The pool whose counter tells others to queue behind it."""
+        for pool in pools:
+            self.held_up.setdefault(pool, {})[row.sandbox] = row
+        return min(pools, default=None)
 
     def decide(self, row: QueueRow, room: Mapping[str, Size]) -> Decision:
         candidates = [
-            Candidate(pool, self._pools.views.get(name), Size() if name in self._closed else room.get(name, Size()))
-            for name, pool in self._pools.pools.items()
+            replace(entry, free=Size() if entry.pool.name in self._closed else room.get(entry.pool.name, Size()))
+            for entry in self._pools.candidates(self._now)
         ]
         return place(
             wish_of(row),
@@ -167,26 +206,21 @@ class _Placer:
         return self._debts[row.sandbox]
 
 
-def _waiting_rows(core: Core) -> Iterable[QueueRow]:
-    """The oldest rows of each waiting organization, found by hopping from one organization to the next."""
-    orgs = 0
-    for shard in range(QUEUE_SHARDS):
-        after: str | None = None
-        while orgs < ORGS_MAX:
-            page = core.store.query(Table.STATE, f"QUEUE#{shard}", after=after, limit=ROWS_MAX)
-            rows = [row for row in page.rows if isinstance(row, QueueRow)]
-            if not rows:
-                break
-            tally: Tally[str] = Tally()
-            for row in rows:
-                tally[row.org] += 1
-                yield row
-            orgs += len(tally)
-            if page.next is None:
-                break
-            # Past the last organization of this page when it has filled its share, else right behind the page.
-            last = rows[-1].org
-            after = f"{last}#~" if tally[last] >= ROWS_MAX else page.next
+def _tenants(rows: Iterable[QueueRow]) -> set[tuple[Scope, str]]:
+    return {name for row in rows for name in ((Scope.ORG, str(row.org)), (Scope.PROJECT, str(row.project)))}
+
+
+def _has_slot(counter: Counter | None) -> bool:
+    return counter is not None and counter.closed is None and counter.free_sandboxes > 0
+
+
+def _weight(core: Core, org: OrgId) -> int | None:
+    """None for an organization that is gone; what is left of it in the queue must hold up nobody."""
+    try:
+        return core.catalog.org(org).weight
+    except NotFound:
+        log.error("a waiting sandbox belongs to no organization", extra={"org": org})
+        return None
 
 
 def _counters(core: Core, names: Sequence[tuple[Scope, str]]) -> dict[tuple[Scope, str], Counter]:
@@ -211,10 +245,13 @@ def _admit(core: Core, admissions: Sequence[Admission]) -> int:
         for entry in chosen
         if _is_for(entry, sandboxes.get(entry.row.sandbox)) and _may_be_decided(core, entry.row)
     ]
+    chosen = _of_one_transaction(chosen)
     while chosen:
         actions, changed = _actions(core, sandboxes, chosen)
         outcome = core.store.transact(actions)
         if isinstance(outcome, Committed):
+            for pool in filter(core.catalog.pools().on_trial, sorted({entry.pool for entry in chosen})):
+                rest(core, pool)  # until it is known what became of the one that was sent there
             for sandbox in changed:
                 core.nudges.worker(sandbox.id)
             return len(chosen)
@@ -224,6 +261,19 @@ def _admit(core: Core, admissions: Sequence[Admission]) -> int:
             kept = chosen[:-1]
         chosen = kept
     return 0
+
+
+def _of_one_transaction(entries: Sequence[Admission]) -> list[Admission]:
+    """As many of the first as one transaction can hold: three rows each, and every counter that they share."""
+    chosen: list[Admission] = []
+    counters: set[str] = set()
+    for entry in entries:
+        with_it = counters | _counters_of(entry)
+        if ROWS_EACH * (len(chosen) + 1) + len(with_it) > ACTIONS_MAX:
+            break
+        chosen.append(entry)
+        counters = with_it
+    return chosen
 
 
 def _may_be_decided(core: Core, row: QueueRow) -> bool:
@@ -243,11 +293,12 @@ def _is_for(entry: Admission, sandbox: Sandbox | None) -> bool:
 
 
 def _names(entry: Admission) -> set[str]:
+    return {f"sandbox:{entry.row.sandbox}", f"queue:{entry.row.sandbox}", *_counters_of(entry)}
+
+
+def _counters_of(entry: Admission) -> set[str]:
     row = entry.row
-    return {
-        f"sandbox:{row.sandbox}", f"queue:{row.sandbox}", name_of(Scope.ORG, row.org),
-        name_of(Scope.PROJECT, row.project), name_of(Scope.POOL, entry.pool),
-    }  # fmt: skip
+    return {name_of(Scope.ORG, row.org), name_of(Scope.PROJECT, row.project), name_of(Scope.POOL, entry.pool)}
 
 
 def _read_sandboxes(core: Core, admissions: Sequence[Admission]) -> dict[str, Sandbox]:
@@ -322,8 +373,8 @@ def _mark_waiting(core: Core, queue: _Queue, planned: Plan) -> None:
         waiting[Scope(scope), name] += 1
     for (scope, name), counter in queue.counters.items():
         count = waiting.get((scope, name), 0)
-        if (counter.waiting or 0) == count:
-            continue
+        if (counter.waiting or 0) == count or (count == 0 and not queue.whole):
+            continue  # who waits for it may be among those that were not looked at
         key = Counter.key_of(scope, name)
         if count:
             core.store.transact([Update(Counter, key, "waiting", set={"waiting": count})])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
 
 from ..errors import DifferentlyError, InsufficientCapacity
@@ -86,8 +87,8 @@ def explain(core: Core, caller: Caller, request: CreateSandbox) -> PlacementExpl
     rules = core.catalog.rules(sandbox.org, sandbox.project, sandbox.classification)
     counters = _counters(core, sandbox)
     candidates = [
-        Candidate(entry.pool, entry.view, _free(counters.get((Scope.POOL, entry.pool.name))))
-        for entry in core.catalog.pools().candidates()
+        replace(entry, free=_free(counters.get((Scope.POOL, entry.pool.name))))
+        for entry in core.catalog.pools().candidates(core.clock.now())
     ]
     decision = place(wish, candidates, rules, core.catalog.template(sandbox.template))
     pool, blockers = _best(sandbox, decision, counters)

@@ -180,7 +180,7 @@ def _draft(
 def _check_possible(core: Core, child: Sandbox) -> None:
     """What no waiting could make possible is refused before anything is captured."""
     decision = place(
-        wish_of(child), core.catalog.pools().candidates(),
+        wish_of(child), core.catalog.pools().candidates(core.clock.now()),
         core.catalog.rules(child.org, child.project, child.classification), core.catalog.template(child.template),
     )  # fmt: skip
     if decision.chosen is None and not decision.may_wait:

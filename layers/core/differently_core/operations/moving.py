@@ -38,7 +38,7 @@ from ..store.ports import Action, Committed, Refused
 from . import leases, times
 from .accounts import give_back
 from .attempts import newest
-from .backends import adapter_of, calling, mark_unhealthy, reachable
+from .backends import adapter_of, calling, mark_unhealthy, reachable, rest
 from .confining import confined
 from .core import Core, system
 from .ending import end, event_of, write, write_attempt
@@ -375,7 +375,7 @@ def _wait_again(core: Core, sandbox: Sandbox, move: Move, error: InsufficientCap
     if sandbox.queue_timeout_seconds == 0:
         _back(core, sandbox, move, error.code, error.message)
         return
-    seconds = core.tuning.capacity_requeue_seconds
+    seconds = rest(core, sandbox.pool or "")
     for_later = sandbox.with_(move=new_move(core, move.kind), reservation=None)
     changed, actions = queued(core, sandbox, for_later, error.message, seconds=seconds)
     outcome = core.commit([*actions, *give_back(sandbox), event_of(core, WORKER, "sandbox.requeue", sandbox, changed)])

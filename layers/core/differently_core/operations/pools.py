@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..contract import Adapter, Operation, StoredSecret, parse_reference, supports
 from ..errors import DifferentlyError, InvalidRequest, InvalidState, NotFound
-from ..model.pool import Pool, PoolState, PoolView
+from ..model.pool import Pool, PoolPressure, PoolState, PoolView
 from ..model.quota import Counter, Scope
 from ..model.resources import UNLIMITED, Size
 from ..model.secret import POOLS_MAX, Secret
@@ -26,6 +26,7 @@ from ..store.ports import (
     StoreUnavailable,
     Update,
 )  # fmt: skip
+from . import pressure
 from .backends import adapter_of, calling
 from .core import Caller, Core
 from .trials import trial
@@ -38,6 +39,7 @@ class PoolDetail:
     pool: Pool
     view: PoolView | None
     counter: Counter | None
+    pressure: PoolPressure | None = None
 
 
 def register(core: Core, caller: Caller, pool: Pool) -> PoolDetail:
@@ -136,14 +138,18 @@ def every(core: Core) -> list[Pool]:
 
 def detail(core: Core, name: str) -> PoolDetail:
     """The pool as stored, not as cached; one round trip."""
-    keys = [(Pool, Pool.key_of(name)), (PoolView, PoolView.key_of(name)), (Counter, Counter.key_of(Scope.POOL, name))]
-    pool, view, counter = core.store.batch_get(keys)  # type: ignore[arg-type]  # a list of mixed record types
+    keys = [
+        (Pool, Pool.key_of(name)), (PoolView, PoolView.key_of(name)), (Counter, Counter.key_of(Scope.POOL, name)),
+        (PoolPressure, PoolPressure.key_of(name)),
+    ]  # fmt: skip
+    pool, view, counter, waiting = core.store.batch_get(keys)  # type: ignore[arg-type]  # a list of mixed record types
     if not isinstance(pool, Pool):
         raise NotFound(f"There is no pool {name!r}.", pool=name)
     return PoolDetail(
         pool,
         view if isinstance(view, PoolView) else None,
         counter if isinstance(counter, Counter) else None,
+        pressure.current(core, waiting if isinstance(waiting, PoolPressure) else None),
     )
 
 
@@ -162,7 +168,7 @@ def list_pools(core: Core, after: str | None, limit: int) -> tuple[list[PoolDeta
 
 def visible(core: Core, caller: Caller) -> list[Candidate]:
     """The pools a caller may know of: an operator every one, a tenant those that its policies allow; warm, no trip."""
-    candidates = sorted(core.catalog.pools().candidates(), key=lambda entry: entry.pool.name)
+    candidates = sorted(core.catalog.pools().candidates(core.clock.now()), key=lambda entry: entry.pool.name)
     if caller.operator or caller.org is None or caller.project is None:
         return candidates if caller.operator else []
     rules = core.catalog.rules(caller.org, caller.project)

@@ -45,8 +45,10 @@ from .backends import (
     calling,
     delete_instance,
     find_instance,
+    has_room_again,
     mark_unhealthy,
     reachable,
+    rest,
     share_a_backend,
 )  # fmt: skip
 from .confining import confined
@@ -372,7 +374,9 @@ def _admit(
     outcome = core.commit([put, live, event, *unchanged, *let_go(sandbox)])
     if isinstance(outcome, Refused):
         _hand_over(core, sandbox, attempt)
-    elif sandbox.from_snapshot is not None:
+        return
+    has_room_again(core, attempt.pool)
+    if sandbox.from_snapshot is not None:
         core.nudges.snapshot(sandbox.from_snapshot)  # it may wait to be deleted
 
 
@@ -463,7 +467,7 @@ def _fail_attempt(core: Core, sandbox: Sandbox, attempt: Attempt | None, error: 
         # The answer is lost. Look under the same id soon.
         _look_again(core, sandbox, _call_over(core, attempt), attempt)
     elif isinstance(error, InsufficientCapacity):
-        seconds = core.tuning.capacity_requeue_seconds
+        seconds = rest(core, sandbox.pool or "")
         outcome = requeue(core, WORKER, sandbox, attempt, reason, counted=False, seconds=seconds, proved=proved)
         _after_write(core, sandbox, attempt, outcome, proved=proved)
     elif error.reaction.counts_attempt or isinstance(error, InvalidState):

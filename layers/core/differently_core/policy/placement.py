@@ -59,6 +59,8 @@ class Candidate:
     pool: Pool
     view: PoolView | None
     free: Size | None = None
+    resting: bool = False
+    """Its backend said a moment ago that it is full."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,8 @@ class Decision:
 
 HIDDEN_REASONS = frozenset({"denied_by_policy", "external_not_allowed"})
 """Of pools that a tenant is not told of: what policy keeps from it does not exist for it."""
+CAPACITY_REASONS = frozenset({"no_node_with_room", "backend_full", "full"})
+"""More room in the pool would help."""
 POLICY_REASONS = HIDDEN_REASONS | {"not_in_allowed_pools", "wrong_region"}
 """What was not asked for, or not permitted: not a matter of what the pool can do."""
 HINTS: Mapping[str, str] = {
@@ -128,6 +132,7 @@ HINTS: Mapping[str, str] = {
     "not_probed_yet": "The pool is looked at within a minute; then more is known.",
     "unhealthy": "The pool takes work again when its backend answers.",
     "no_node_with_room": "Room comes when something ends there, or a smaller sandbox may fit.",
+    "backend_full": "The backend said that it is full; it is asked again in a moment.",
     "full": "Room comes when something in the pool ends.",
     "unsettled_attempt": "An earlier attempt there must be cleaned up first.",
 }
@@ -243,6 +248,10 @@ def no_node_with_room(wish: Wish, candidate: Candidate, rules: Rules, template: 
     return None if fits else _not_now("no_node_with_room")
 
 
+def backend_full(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
+    return _not_now("backend_full") if candidate.resting else None
+
+
 def full(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
     if candidate.free is None or wish.size.fits_in(candidate.free):
         return None
@@ -262,6 +271,7 @@ FILTERS: Sequence[Filter] = (
     draining,
     unhealthy,
     no_node_with_room,
+    backend_full,
     full,
 )
 """Order matters: policy first, so that a tenant never learns more of a pool than that it is not for them; then what

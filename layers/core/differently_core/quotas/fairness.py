@@ -108,7 +108,7 @@ def _oldest_admissible(
             continue
         pool, waits_for = eligible(row, pools)
         if pool is not None:
-            del rows[position]
+            del rows[: position + 1]  # those before it wait: within one plan room only shrinks
             return Admission(row, pool)
         if waits_for is not None:
             blocked[row.sandbox] = ("pool", waits_for)
