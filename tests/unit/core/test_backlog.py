@@ -9,15 +9,16 @@ import pytest
 
 from differently_adapters.providers.fake import FakeBackend, Refuse
 from differently_core.contract import Operation
-from differently_core.errors import InsufficientCapacity
+from differently_core.errors import InsufficientCapacity, QueueFull
 from differently_core.model.pool import PoolPressure, PoolState, PoolView
-from differently_core.model.queue import QueueRow
+from differently_core.model.queue import Depth, QueueRow
 from differently_core.model.quota import Limits, Scope
 from differently_core.model.resources import Size
 from differently_core.model.sandbox import Sandbox, Status
 from differently_core.model.tenancy import Org
-from differently_core.operations import pools, worker
+from differently_core.operations import pools, sandboxes, worker
 from differently_core.operations.backlog import ORGS_MAX, ROWS_MAX
+from differently_core.operations.core import Caller
 from differently_core.operations.create import create
 from differently_core.operations.dispatch import dispatch
 from differently_core.operations.requests import CreateSandbox
@@ -227,3 +228,72 @@ def test_what_its_own_quota_holds_up_presses_on_no_pool(world: World, backend: F
     world.deliver_all()
 
     assert world.rows(PoolPressure) == []
+
+
+# How long it may be.
+
+
+def short(world: World, queued_max: int) -> Caller:
+    """A tenant that may have so many waiting."""
+    org, project = world.add_tenant(org=Limits(queued_max=queued_max))
+    return world.tenant(org, project)
+
+
+def test_a_backlog_is_bounded_whatever_it_waits_for(two: World):
+    """What waited for a full pool was not counted, so a backlog grew without end."""
+    caller = short(two, 3)
+    for _ in range(3):
+        create(two.core, caller, CreateSandbox.model_validate(HERE))
+        two.deliver_all()
+
+    with pytest.raises(QueueFull) as refused:
+        create(two.core, caller, CreateSandbox.model_validate(HERE))
+
+    assert refused.value.details == {"waiting": 3, "limit": 3}
+    assert two.status(two.create(**HERE)) is Status.QUEUED, "others are not concerned"
+
+
+def test_a_backlog_longer_than_one_look_is_counted_whole(two: World):
+    caller = short(two, 120)
+    for _ in range(120):
+        two.clock.advance(0.001)
+        create(two.core, caller, CreateSandbox.model_validate(HERE))
+    two.lose_messages()
+    dispatch(two.core)
+
+    with pytest.raises(QueueFull) as refused:
+        create(two.core, caller, CreateSandbox.model_validate(HERE))
+
+    assert refused.value.details == {"waiting": 120, "limit": 120}
+
+
+@pytest.mark.parametrize("way_out", ["admitted", "deleted"])
+def test_a_backlog_that_is_gone_refuses_nobody(two: World, way_out: str):
+    caller = short(two, 1)
+    waiting = create(two.core, caller, CreateSandbox.model_validate(HERE)).sandbox
+    two.deliver_all()
+    with pytest.raises(QueueFull):
+        create(two.core, caller, CreateSandbox.model_validate(HERE))
+
+    if way_out == "admitted":
+        free(two, "pool")
+        dispatch(two.core)
+    else:
+        sandboxes.delete(two.core, caller, waiting)
+    two.deliver_all()
+
+    assert two.status(create(two.core, caller, CreateSandbox.model_validate(HERE)).sandbox) is Status.QUEUED
+
+
+def test_a_count_that_dispatch_left_behind_refuses_nobody_for_long(world: World, backend: FakeBackend):
+    caller = short(world, 1)
+    assert caller.org is not None
+    world.memory.transact([Put(Depth(org=caller.org, waiting=1, at=world.clock.now()), (), "depth")])
+    pools.set_state(world.core, OPERATOR, "pool", PoolState.DRAINING)
+    world.lose_messages()
+    with pytest.raises(QueueFull):
+        create(world.core, caller, CreateSandbox())
+
+    world.clock.advance(121)
+
+    assert world.status(create(world.core, caller, CreateSandbox()).sandbox) is Status.QUEUED

@@ -77,3 +77,24 @@ class DispatchCursor(Record):
 
     def key(self) -> Key:
         return self.key_of(self.shard)
+
+
+class Depth(Record):
+    """How many of an organization's sandboxes were in the queue when dispatch last counted.
+
+    Kept only for one whose backlog is at least half as long as it may be; void when `at` is old.
+    """
+
+    kind: ClassVar[str] = "queue_depth"
+    table: ClassVar[Table] = Table.STATE
+
+    org: OrgId
+    waiting: int
+    at: datetime
+
+    @staticmethod
+    def key_of(org: OrgId) -> Key:
+        return Key(Table.STATE, "DEPTHS", org)
+
+    def key(self) -> Key:
+        return self.key_of(self.org)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
@@ -17,6 +17,7 @@ from ..errors import Internal, NotFound, PolicyUnreadable
 from ..model.policy import DEFAULT_CLASSIFICATION, GLOBAL, Policy, PolicyRules
 from ..model.pool import Pool, PoolView, Template
 from ..model.profile import Profile
+from ..model.queue import Depth
 from ..model.record import Record, Table
 from ..model.tenancy import Installation, Org, Project, ProjectEntry
 from ..policy.placement import Candidate, Rules
@@ -41,6 +42,8 @@ class Pools:
 
     pools: Mapping[str, Pool]
     views: Mapping[str, PoolView]
+    depths: Mapping[OrgId, Depth] = field(default_factory=dict)
+    """Long backlogs, by organization."""
 
     def candidates(self, now: datetime) -> list[Candidate]:
         return [
@@ -164,7 +167,10 @@ class Catalog:
     def _read_pools(self) -> Pools:
         pools = self._whole(Table.CONFIG, "POOLS", Pool)
         views = self._whole(Table.STATE, "POOLVIEWS", PoolView)
-        return Pools({pool.name: pool for pool in pools}, {view.name: view for view in views})
+        depths = self._whole(Table.STATE, "DEPTHS", Depth)
+        return Pools(
+            {pool.name: pool for pool in pools}, {view.name: view for view in views}, {row.org: row for row in depths}
+        )
 
     def _read_templates(self) -> Mapping[str, Template]:
         return {row.name: row for row in self._whole(Table.CONFIG, "TEMPLATES", Template)}

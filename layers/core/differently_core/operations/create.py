@@ -38,6 +38,7 @@ from ..policy import egress
 from ..policy.placement import HIDDEN_REASONS, Decision, place
 from ..runtime.ids import KeyId, ProjectId, SandboxId
 from ..store.ports import Absent, Action, Committed, Put, Refused
+from . import depths
 from .accounts import name_of, take
 from .core import Caller, Core
 from .giving import bind
@@ -170,7 +171,8 @@ def is_held_up_by_nobody(core: Core, sandbox: Sandbox, refusal: Refused) -> bool
     tenant, pool = _full_counters(sandbox, refusal)
     if pool is not None and pool.waiting:
         core.nudges.dispatch()  # it looks at every pool, and clears what is stale
-    final = sandbox.queue_timeout_seconds == 0 or _backlog_is_full(core, sandbox, tenant)
+    waiting, limit = _backlog(core, sandbox, tenant)
+    final = sandbox.queue_timeout_seconds == 0 or waiting >= limit
     if not final or tenant is None or tenant.waiting is None:
         return False
     return clear_if_nobody_waits(core, sandbox.org, sandbox.project)
@@ -417,18 +419,18 @@ def check_may_wait(core: Core, sandbox: Sandbox, refusal: Refused | None, otherw
             raise over_quota(tenant, sandbox.size)
         where = f"pool {pool.name} is full" if pool is not None else otherwise
         raise InsufficientCapacity(f"No room right now ({where}) and queueTimeoutSeconds is 0; try again shortly.")
-    if tenant is not None and _backlog_is_full(core, sandbox, tenant):
-        limit = core.catalog.org(sandbox.org).limits.queued_max
+    waiting, limit = _backlog(core, sandbox, tenant)
+    if waiting >= limit:
         raise QueueFull(
-            f"{tenant.waiting} sandboxes of this organization are waiting already (limit {limit}).",
-            waiting=tenant.waiting, limit=limit,
+            f"{waiting} sandboxes of this organization are waiting already (limit {limit}).",
+            waiting=waiting, limit=limit,
         )  # fmt: skip
 
 
-def _backlog_is_full(core: Core, sandbox: Sandbox, tenant: Counter | None) -> bool:
-    if tenant is None or tenant.scope is not Scope.ORG:
-        return False
-    return (tenant.waiting or 0) >= core.catalog.org(sandbox.org).limits.queued_max
+def _backlog(core: Core, sandbox: Sandbox, tenant: Counter | None) -> tuple[int, int]:
+    """How many of the organization wait, whatever they wait for, and how many may."""
+    marked = tenant.waiting or 0 if tenant is not None and tenant.scope is Scope.ORG else 0
+    return max(marked, depths.waiting(core, sandbox.org)), core.catalog.org(sandbox.org).limits.queued_max
 
 
 def _full_counters(sandbox: Sandbox, refusal: Refused | None) -> tuple[Counter | None, Counter | None]:

@@ -24,7 +24,7 @@ from ..policy.placement import CAPACITY_REASONS, Decision, place
 from ..quotas.fairness import Admission, Plan, Waiting, plan
 from ..runtime.ids import OrgId
 from ..store.ports import ACTIONS_MAX, Absent, Action, AnyOf, Check, Committed, Delete, OneOf, Present, Put, Update
-from . import moves, pressure
+from . import depths, moves, pressure
 from .accounts import name_of, take
 from .attempts import unsettled
 from .backends import rest
@@ -63,6 +63,8 @@ def dispatch(core: Core) -> Report:
             _mark_waiting(core, queue, planned)
             make_room(core, queue.rows, planned.blocked)
             pressure.note(core, planned.held_up, queue.counters)
+            gone = {entry.row.sandbox for entry in planned.admissions}
+            depths.note(core, [row for row in queue.rows if row.sandbox not in gone], queue.more, queue.whole)
             break
     else:
         if admitted:
@@ -80,6 +82,8 @@ class _Queue:
     rows: Sequence[QueueRow]
     counters: Mapping[tuple[Scope, str], Counter]
     weights: Mapping[OrgId, int]
+    more: Collection[OrgId]
+    """Organizations with more rows than their oldest."""
     whole: bool
     """Whether these are all the rows that there are."""
 
@@ -94,7 +98,7 @@ class _Queue:
         counters |= _counters(core, sorted(_tenants(extra) - names))
         rows += extra
         weights = {org: weight for org in {row.org for row in rows} if (weight := _weight(core, org)) is not None}
-        return cls([row for row in rows if row.org in weights], counters, weights, reader.whole)
+        return cls([row for row in rows if row.org in weights], counters, weights, more, reader.whole)
 
     def free(self, scope: Scope) -> dict[str, Size]:
         return {name: counter.free for (kind, name), counter in self.counters.items() if kind is scope}
