@@ -175,3 +175,16 @@ def test_a_profile_may_bring_rules(world: World, acme: Tenant) -> None:
     assert world.call("PUT", "/v1/profiles/closed", body, token=world.operator).status == 201
     made = create(world, acme, profile="closed").json()
     assert made["effective"]["egress"] == {"allow": ["*.example.com"], "deny": []}
+
+
+@pytest.mark.parametrize(("rest", "wake"), [("stop", "start"), ("pause", "resume")])
+def test_the_rules_are_in_force_again_when_it_wakes(world: World, acme: Tenant, rest: str, wake: str) -> None:
+    sandbox = world.running(acme, {"egress": {"allow": []}})
+    world.call("POST", f"/v1/sandboxes/{sandbox}/{rest}", token=acme.token)
+    world.settle()
+    only_instance(world).egress = None  # what a backend may forget meanwhile
+    world.call("POST", f"/v1/sandboxes/{sandbox}/{wake}", token=acme.token)
+    world.settle()
+    world.pass_time(3)
+    assert shown(world, acme, sandbox)["status"] == "running"
+    assert only_instance(world).egress == EgressRules(EgressAction.DENY)

@@ -298,3 +298,13 @@ def test_an_operator_can_replace_or_remove_what_cannot_be_read(world: World, acm
     spoil(world, acme.org)
     assert op(world, "DELETE", f"/v1/policies/{acme.org}").status == 204
     assert create(world, acme).status == 202
+
+
+def test_a_policy_goes_with_its_project(world: World, acme: Tenant) -> None:
+    put(world, acme.project, {"external": "never"})
+    assert op(world, "DELETE", f"/v1/projects/{acme.project}").status == 202
+    for _ in range(4):
+        world.settle()
+        world.pass_time(120)
+    assert world.store.get(Policy, Policy.key_of(acme.project)) is None
+    assert [policy["scope"] for policy in op(world, "GET", "/v1/policies").json()["items"]] == ["global"]

@@ -18,6 +18,7 @@ from typing import Final, cast
 from ..errors import DifferentlyError, InvalidState, NotFound
 from ..model.attempt import Attempt
 from ..model.closing import Closing
+from ..model.policy import Policy
 from ..model.pool import Pool
 from ..model.quota import Counter
 from ..model.record import Table
@@ -280,6 +281,8 @@ def _finish(core: Core, row: Closing, owner: Owner, counter: Counter | None) -> 
         *transition(core, caller, over, row.target, "", counter=empty),
         Put(done, (Equals("version", row.version),), "closing"),
     ]
+    if row.target is TenantState.DELETED:
+        actions.append(Delete(Policy, Policy.key_of(owner.id), "policy"))
     if row.target is TenantState.DELETED and isinstance(owner, Org):
         entry = OrgEntry(id=owner.id, name="", created_at=owner.created_at)
         actions.append(Delete(OrgEntry, entry.key(), "entry"))
