@@ -68,11 +68,6 @@ class Met:
     def limit_exceeded(self) -> Reply:
         return self.create({"resources": {"cpu": 1000}})
 
-    def suspended(self) -> Reply:
-        path = f"/v1/projects/{self.tenant.project}/suspend"
-        self.world.call("POST", path, {"reason": "unpaid"}, token=self.world.operator)
-        return self.create()
-
     def quota_exceeded(self) -> Reply:
         path = f"/v1/projects/{self.tenant.project}/quota"
         self.world.call("PUT", path, {"maxConcurrent": 1}, token=self.world.operator)
