@@ -109,6 +109,8 @@ def test_only_what_exists_has_a_policy(memory: World, scope: str) -> None:
         ({"externalPools": None}, "rules.externalPools"),
         ({"classifications": {"Secret!": {}}}, "rules.classifications.Secret!"),
         ({"classifications": {"secret": {"classifications": {}}}}, "rules.classifications.secret.classifications"),
+        ({"classifications": {"secret": {"secretsInEnv": 0}}}, "rules.classifications.secret.secretsInEnv"),
+        ({"classifications": {"secret": {"secretsInEnv": True}}}, "rules.classifications.secret.secretsInEnv"),
     ],
 )
 def test_a_policy_that_says_nothing_known_is_refused(memory: World, rules: Any, field: str) -> None:

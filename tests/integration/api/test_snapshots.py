@@ -347,7 +347,8 @@ def test_a_pool_that_keeps_snapshots_cannot_be_removed(world: World, acme: Tenan
     world.settle()
     refused = world.call("DELETE", "/v1/admin/pools/main", token=world.operator)
     assert (refused.status, refused.code) == (409, "invalid_state")
-    assert refused.json()["error"]["details"] == {"pool": "main", "snapshots": 1}
+    counts = refused.json()["error"]["details"]
+    assert {name: count for name, count in counts.items() if count} == {"pool": "main", "snapshots": 1}
     delete(world, acme, snapshot)
     world.settle()
     assert world.call("DELETE", "/v1/admin/pools/main", token=world.operator).status == 204

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from differently_core.errors import InvalidState
 from differently_core.model.policy import External, Policy, PolicyRules
@@ -33,6 +33,16 @@ class EgressCeiling(Wire):
     """Never these; a denial always wins."""
 
 
+def _only_false(value: bool) -> bool:
+    if value:
+        raise ValueError("a classification can only take away: leave it out or say false")
+    return value
+
+
+# Not `Literal[False]`, which takes the number 0 for it.
+NoMore = Annotated[bool, AfterValidator(_only_false), WithJsonSchema({"type": "boolean", "const": False})]
+
+
 class ClassPolicy(Wire):
     """What a classification takes away from the rules around it. What is left out takes nothing away."""
 
@@ -41,7 +51,7 @@ class ClassPolicy(Wire):
     allowed_pools: PoolNames | None = None
     denied_pools: PoolNames = []
     egress: EgressCeiling | None = None
-    secrets_in_env: Literal[False] | None = None
+    secrets_in_env: NoMore | None = None
 
 
 class PolicyBody(Wire):
