@@ -201,6 +201,8 @@ class Calls:
             asked["env"] = {"SECRET": str(rng.randrange(100))}
         if rng.random() < 0.3:
             asked["resources"] = {"cpu": rng.choice((0.5, 1, 2, 4)), "memory_mib": rng.choice((256, 1024, 4096))}
+        if rng.random() < 0.3:
+            asked["egress"] = {"allow": ["example.com"]}
         if rng.random() < 0.15:
             asked["placement"] = {"allowed_pools": rng.sample(self._pools, rng.randint(1, len(self._pools)))}
         if rng.random() < 0.1:

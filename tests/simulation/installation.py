@@ -105,6 +105,7 @@ class Installation:
             )
             backend.move_seconds = rng.choice((0.0, 0.0, 20.0, 150.0))
             backend.resume_restores = rng.random() < 0.5
+            backend.keeps_egress = rng.random() < 0.3
             backend.create_seconds = rng.choice((15.0, 60.0, 300.0))
             backend.watcher = self.monitor
             backend.plan = partial(self.weather.plan, backend)

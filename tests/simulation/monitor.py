@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import NoReturn
 
 from differently_adapters.providers.fake import FakeInstance, FakeSnapshot
-from differently_core.contract import CreateRequest, Owner
+from differently_core.contract import CreateRequest, InstanceState, Owner
 from differently_core.model.attempt import Attempt, AttemptState
 from differently_core.model.due import DUE_SHARDS
 from differently_core.model.event import Event
@@ -40,13 +40,14 @@ from differently_core.model.sandbox import (
 from differently_core.model.snapshot import Snapshot
 from differently_core.operations.catalog import CACHE_SECONDS
 from differently_core.operations.worker import CREATE_CALLS_MAX
+from differently_core.policy.egress import rules_of
 from differently_core.runtime.clock import Clock
 from differently_core.store.checks import key_of, record_of
 from differently_core.store.memory import MemoryStore
 from differently_core.store.ports import Action, Check
 
 from .keeping import Keeping
-from .processes import Process, Violation
+from .processes import LIFE_SECONDS, Process, Violation
 from .seams import SimBackend
 
 Amounts = tuple[int, ...]
@@ -215,12 +216,31 @@ class Monitor:
             assert before is not None
             spare = before.spare_at()
             must(spare is not None and self._clock.now() >= spare, "I14", f"{after.id} was preempted before {spare}")
+        if after.egress_rules is not None:
+            self._judge_confined(before, after)
         if after.status is Status.RUNNING:
             assert after.started_at is not None
             ends = after.started_at + timedelta(seconds=after.ttl_seconds)
             ends = ends if after.lifetime_ends_at is None else min(ends, after.lifetime_ends_at)
             is_first = before is not None and before.status is Status.PROVISIONING
             must(not is_first or after.expires_at == ends, "I14", f"{after.id} has another lifetime")
+
+    def _judge_confined(self, before: Sandbox | None, after: Sandbox) -> None:
+        """Nothing runs unconfined: not as running, and not shown at rest by whoever could have seen it run."""
+        woke = before is not None and before.status in (Status.RESUMING, Status.STARTING)
+        if after.pool is None or after.backend_ref is None or after.egress_rules is None:
+            return
+        backend = self.backend_of(after.pool)
+        for instance in backend.owned(Owner(self.ours, after.id)):
+            runs = instance.state is InstanceState.RUNNING and instance.ref == after.backend_ref
+            if not runs or instance.egress == rules_of(after.egress_rules):
+                continue
+            must(after.status is not Status.RUNNING, "I16", f"{after.id} is running, and not confined")
+            since = backend.woke_at.get(instance.ref)
+            if woke and after.status in AT_REST and since is not None:
+                process = self.process()
+                lately = process is not None and since >= process.dies_at - LIFE_SECONDS
+                must(lately, "I16", f"{after.id} is shown at rest and runs unconfined")
 
     def _judge_user_writes(self, before: Sandbox, after: Sandbox, events: Sequence[Event]) -> None:
         """Only an update changes what users write."""

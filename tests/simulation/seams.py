@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from differently_adapters.providers.fake import FakeAdapter, FakeBackend, FakeConfig, FakeInstance, FakeSnapshot
 from differently_core.contract import (
@@ -17,6 +17,7 @@ from differently_core.contract import (
     Capacity,
     CommandResult,
     CreateRequest,
+    EgressRules,
     Exposure,
     Info,
     Instance,
@@ -174,6 +175,15 @@ class SimBackend(FakeBackend):
     create_seconds = 60.0
     watcher: Watcher | None = None
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.woke_at: dict[str, float] = {}
+        """When each instance was started or resumed last, by its ref."""
+
+    def woke(self, instance: FakeInstance) -> None:
+        self.woke_at[instance.ref] = self.clock.monotonic()
+        super().woke(instance)
+
     def delete(self, instance: FakeInstance, seconds: float = 0.0, *, conflict: bool = False) -> None:
         if self.watcher is not None:
             self.watcher.deleting(self, instance)
@@ -286,6 +296,9 @@ class SimAdapter(FakeAdapter):
 
     def port_revoke(self, target: Target, port: int) -> None:
         self._wire(CALL_SECONDS, lambda: FakeAdapter.port_revoke(self, target, port))
+
+    def egress_set(self, target: Target, rules: EgressRules) -> None:
+        self._wire(CALL_SECONDS, lambda: FakeAdapter.egress_set(self, target, rules))
 
     def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
         return self._wire(deadline, lambda: FakeAdapter.call_off(self, target, transition, deadline))

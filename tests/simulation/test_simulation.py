@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from differently_adapters.providers.fake import Refuse
+from differently_core.contract import Operation
+from differently_core.errors import InvalidRequest
+from differently_core.model.sandbox import MoveKind, Sandbox, Status
+from differently_core.operations import moves, moving
+from differently_core.operations.create import create
+from differently_core.operations.requests import CreateSandbox
+
 from .coverage import EXPECTED, missed, table
+from .processes import Violation
 from .regressions import REGRESSIONS
 from .simulation import Failed, Simulation, run
 
@@ -60,6 +69,41 @@ def _run_with_a_counter_that_drifts() -> None:
         raise Failed(simulation.story(violation)) from violation
     finally:
         simulation.world.conductor.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"), [("confined", lambda *_: ""), ("_rest_again", moving._back)], ids=["as running", "at rest"]
+)
+def test_one_that_wakes_unconfined_is_a_violation(monkeypatch: pytest.MonkeyPatch, name: str, instead: object):
+    """The fault that was: its rules could not be set, and it was shown at rest while it ran."""
+    simulation = Simulation(1)
+    world, client = simulation.world, simulation.world.clients[0]
+    simulation._heal()
+    for backend in world.backends:
+        backend.keeps_egress, backend.move_seconds = False, 0.0
+    try:
+        asked = CreateSandbox.model_validate({"ttl_seconds": 3000, "egress": {"allow": ["example.com"]}})
+        sandbox = create(world.core, client.caller, asked, None).sandbox
+        for kind, status in (
+            (None, Status.RUNNING),
+            (MoveKind.STOP, Status.STOPPED),
+            (MoveKind.START, Status.STARTING),
+        ):
+            if kind is not None:
+                moves.ask(world.core, client.caller, sandbox, kind)
+            if kind is not MoveKind.START:
+                for _ in range(5):
+                    simulation._round(1.0)
+            row = world.monitor.rows[Sandbox.key_of(sandbox)]
+            assert isinstance(row, Sandbox)
+            assert row.status is status
+        for backend in world.backends:
+            backend.expect(Operation.EGRESS_SET, Refuse(InvalidRequest("There is no such rule.")))
+        monkeypatch.setattr(moving, name, instead)
+        with pytest.raises(Violation, match="I16"):
+            simulation._round(1.0)
+    finally:
+        world.conductor.close()
 
 
 def test_the_table_names_what_was_never_hit():

@@ -145,6 +145,11 @@ def _plain(name: str) -> Mapping[str, Callable[[random.Random, FakeBackend], Fau
     }
 
 
+_EGRESS_SET: Mapping[str, Callable[[random.Random, FakeBackend], Fault]] = {
+    **_plain("egress_set"),
+    "egress_set_ignored": lambda rng, backend: Ignored(),
+    "egress_set_invalid": lambda rng, backend: Refuse(InvalidRequest("There is no such rule.")),
+}
 _LOOK: Mapping[str, Callable[[random.Random, FakeBackend], Fault]] = {
     "probe_refused": lambda rng, backend: Refuse(),
     "probe_unanswered": lambda rng, backend: LoseAnswer(rng.choice((0.0, inf))),
@@ -166,6 +171,7 @@ CALLS: Mapping[Operation, Mapping[str, Callable[[random.Random, FakeBackend], Fa
     Operation.SNAPSHOT_DELETE: _plain("snapshot_delete"),
     Operation.PORT_EXPOSE: _plain("port_expose"),
     Operation.PORT_REVOKE: _plain("port_revoke"),
+    Operation.EGRESS_SET: _EGRESS_SET,
     Operation.HEALTH: _LOOK,
     Operation.CAPABILITIES: _LOOK,
     Operation.CAPACITY: _LOOK,
@@ -173,6 +179,7 @@ CALLS: Mapping[Operation, Mapping[str, Callable[[random.Random, FakeBackend], Fa
 _RATES = {
     Operation.CREATE: (0.05, 0.2, 0.4, 0.7),
     **dict.fromkeys((Operation.STOP, Operation.START, Operation.PAUSE, Operation.RESUME), (0.0, 0.2, 0.6)),
+    Operation.EGRESS_SET: (0.0, 0.2, 0.8),
     # A probe that fails keeps a pool from being used, so that nothing else could go wrong there.
     **dict.fromkeys((Operation.HEALTH, Operation.CAPABILITIES, Operation.CAPACITY), (0.0, 0.0, 0.01, 0.05)),
 }

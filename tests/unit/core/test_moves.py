@@ -25,6 +25,7 @@ from differently_core.contract import CommandResult, InstanceState, Operation, U
 from differently_core.errors import (
     DifferentlyError,
     InsufficientCapacity,
+    InvalidRequest,
     InvalidState,
     NotFound,
     ProviderUnavailable,
@@ -41,7 +42,7 @@ from differently_core.model.pool import PoolState
 from differently_core.model.queue import QueueRow
 from differently_core.model.quota import Limits, Scope
 from differently_core.model.resources import Size
-from differently_core.model.sandbox import WAYS, MoveKind, Sandbox, Status
+from differently_core.model.sandbox import AGAIN, WAYS, MoveKind, Sandbox, Status
 from differently_core.operations import execution, moves, moving, pools, reconcile, sandboxes, standing, tenants, worker
 from differently_core.operations.requests import UpdateSandbox
 from differently_core.runtime.ids import SandboxId
@@ -754,3 +755,119 @@ def test_what_it_may_reach_is_set_again_before_it_runs_again(world: World, backe
     assert world.status(sandbox) is Status.RUNNING
     assert instance.egress is not None
     assert instance.egress.allow == ("example.com",)
+
+
+def unconfined(
+    world: World, backend: FakeBackend, kind: MoveKind, fault: Fault = DOWN
+) -> tuple[SandboxId, FakeInstance]:  # fmt: skip
+    """One that was woken without its rules, which cannot be set either; its wake has had its time."""
+    backend.keeps_egress = False
+    sandbox = before(world, kind, egress={"allow": ["example.com"]})
+    (instance,) = backend.instances()
+    backend.plan = lambda call: fault if call.operation is Operation.EGRESS_SET else None
+    ask(world, sandbox, kind)
+    world.deliver_all()
+    assert (world.status(sandbox), instance.state) == (WAYS[kind].during, InstanceState.RUNNING)
+    return sandbox, instance
+
+
+@pytest.mark.parametrize("fault", [DOWN, LoseCall(), Ignored()])
+@pytest.mark.parametrize("kind", WAKING)
+def test_one_that_cannot_be_confined_is_told_to_rest_again_before_it_is_shown_at_rest(
+    world: World, backend: FakeBackend, kind: MoveKind, fault: Fault
+):
+    """It runs at its backend: only that it was seen to rest gives its quota back."""
+    sandbox, instance = unconfined(world, backend, kind, fault)
+    rests = AGAIN[kind]
+    backend.expect(OPERATIONS[rests], LoseAnswer())
+
+    world.pass_time(world.core.tuning.move_seconds)
+    world.deliver_all()
+    assert (world.status(sandbox), held(world)) == (WAYS[rests].during, [1, 1, 1])
+
+    world.pass_time(2)
+    after = world.sandbox(sandbox)
+    assert instance.state is not InstanceState.RUNNING
+    assert (after.status, after.move, held(world)) == (WAYS[kind].before, None, [0, 0, 0])
+    assert after.reason is not None
+    assert after.reason.code == "egress_not_confirmed"
+    assert told(world, sandbox)[-2:] == [f"sandbox.{rests}", f"sandbox.{after.status}"]
+    (attempt,) = world.attempts(sandbox)
+    assert attempt.rests is WAYS[kind].before
+
+
+@pytest.mark.parametrize("kind", WAKING)
+def test_one_that_will_not_rest_again_stays_on_its_way_with_what_it_holds(
+    world: World, backend: FakeBackend, kind: MoveKind
+):
+    """A refused move to rest leads back to running everywhere else; here that would run it without its rules."""
+    sandbox, instance = unconfined(world, backend, kind)
+    rests = AGAIN[kind]
+    backend.expect(OPERATIONS[rests], DOWN, Refuse(SandboxFailed("It cannot be done.", settled=True)), LoseCall())
+    world.pass_time(world.core.tuning.move_seconds)
+
+    for _ in range(4):
+        world.deliver_all()
+        assert (world.status(sandbox), held(world)) == (WAYS[rests].during, [1, 1, 1])
+        assert instance.state is InstanceState.RUNNING
+        world.pass_time(world.core.tuning.queue_look_seconds)
+    for _ in range(6):
+        world.pass_time(world.core.tuning.queue_look_seconds)
+
+    assert instance.state is not InstanceState.RUNNING
+    assert (world.status(sandbox), held(world)) == (WAYS[kind].before, [0, 0, 0])
+
+
+@pytest.mark.parametrize("kind", WAKING)
+def test_one_that_is_wanted_back_rests_first_and_runs_with_its_rules(
+    world: World, backend: FakeBackend, kind: MoveKind
+):
+    """Calling the move to rest off would let it run as it is."""
+    sandbox, instance = unconfined(world, backend, kind)
+    backend.expect(OPERATIONS[AGAIN[kind]], DOWN, DOWN)
+    world.pass_time(world.core.tuning.move_seconds)
+    world.deliver_all()
+
+    ask(world, sandbox, kind)
+    world.deliver_all()
+    assert world.status(sandbox) is WAYS[AGAIN[kind]].during
+    assert backend.calls[Operation.CALL_OFF] == 0
+
+    backend.plan = None
+    for _ in range(4):
+        world.pass_time(world.core.tuning.queue_look_seconds)
+    assert world.status(sandbox) is Status.RUNNING
+    assert instance.egress is not None
+    assert instance.egress.allow == ("example.com",)
+
+
+@pytest.mark.parametrize("kind", WAKING)
+def test_one_that_can_neither_be_confined_nor_rest_ends(world: World, backend: FakeBackend, kind: MoveKind):
+    sandbox, _ = unconfined(world, backend, kind)
+    backend.expect(OPERATIONS[AGAIN[kind]], Refuse(UnsupportedOperation("The pool cannot do this.")))
+
+    world.pass_time(world.core.tuning.move_seconds)
+    world.deliver_all()
+
+    after = world.sandbox(sandbox)
+    assert after.status is Status.FAILED
+    assert after.reason is not None
+    assert after.reason.code == "egress_not_confirmed"
+    assert backend.instances() == []
+
+
+@pytest.mark.parametrize("kind", WAKING)
+def test_rules_that_its_backend_refuses_put_it_to_rest_at_once(world: World, backend: FakeBackend, kind: MoveKind):
+    backend.keeps_egress = False
+    sandbox = before(world, kind, egress={"allow": ["example.com"]})
+    (instance,) = backend.instances()
+    backend.expect(Operation.EGRESS_SET, Refuse(InvalidRequest("No such rule.")))
+
+    ask(world, sandbox, kind)
+    world.deliver_all()
+
+    after = world.sandbox(sandbox)
+    assert (after.status, held(world)) == (WAYS[kind].before, [0, 0, 0])
+    assert after.reason is not None
+    assert after.reason.code == "invalid_request"
+    assert instance.state is not InstanceState.RUNNING

@@ -42,10 +42,11 @@ TRANSITIONS: Mapping[Status, frozenset[Status]] = {
     # Asked to wake before it rested, it waits for room as soon as it rests.
     S.PAUSING: frozenset({S.PAUSED, S.RUNNING, S.QUEUED, S.TERMINATING, S.FAILED}),
     S.PAUSED: frozenset({S.RESUMING, S.QUEUED, S.STOPPED, S.TERMINATING, S.FAILED}),
-    S.RESUMING: frozenset({S.RUNNING, S.PAUSED, S.QUEUED, S.TERMINATING, S.FAILED}),
+    # One that woke without the rules that confine it is put to rest again.
+    S.RESUMING: frozenset({S.RUNNING, S.PAUSED, S.PAUSING, S.QUEUED, S.TERMINATING, S.FAILED}),
     S.STOPPING: frozenset({S.STOPPED, S.RUNNING, S.QUEUED, S.TERMINATING, S.FAILED}),
     S.STOPPED: frozenset({S.STARTING, S.QUEUED, S.PAUSED, S.TERMINATING, S.FAILED}),
-    S.STARTING: frozenset({S.RUNNING, S.STOPPED, S.QUEUED, S.TERMINATING, S.FAILED}),
+    S.STARTING: frozenset({S.RUNNING, S.STOPPED, S.STOPPING, S.QUEUED, S.TERMINATING, S.FAILED}),
     S.TERMINATING: frozenset({S.TERMINATED}),
     S.TERMINATED: frozenset(),
     S.FAILED: frozenset(),
@@ -93,6 +94,8 @@ WAYS: Mapping[MoveKind, Way] = {
 }
 BACK: Mapping[MoveKind, MoveKind] = {MoveKind.STOP: MoveKind.START, MoveKind.PAUSE: MoveKind.RESUME}
 """How one that a move leads to rest comes back."""
+AGAIN: Mapping[MoveKind, MoveKind] = {wakes: rests for rests, wakes in BACK.items()}
+"""How one that a move woke comes to rest again."""
 ON_THE_WAY = frozenset(way.during for way in WAYS.values())
 
 
@@ -166,6 +169,8 @@ class Move(Frozen):
     """Asked to run again before it rested: called off where the backend can, else woken as soon as it rests."""
     call_off_at: datetime | None = None
     """When the backend was told to call it off; from then on that is only observed."""
+    unconfined: bool = False
+    """It woke and what it may reach could not be set, so this move to rest is the only way: it never runs as it is."""
 
     @property
     def way(self) -> Way:

@@ -4,6 +4,9 @@ Before the call the record says that it is being made, to which incarnation, und
 told apart. Confirmed: the sandbox is where it was asked to be; at rest it gives its quota back, in the same write.
 Refused: it is where it was before, with the reason. Unknown: the same operation is observed until it is known, at the
 latest until the move's deadline; from then on what the backend shows is the outcome. Nothing is ever repeated blindly.
+
+One that woke and could not be confined is not where it was before: it runs. It is told to rest again, and holds its
+quota until it is seen to rest.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from ..errors import (
     UnsupportedOperation,
 )
 from ..model.attempt import Attempt
-from ..model.sandbox import BACK, Claim, Condition, Conditions, Move, MoveKind, Reason, Sandbox, Status
+from ..model.sandbox import AGAIN, BACK, Claim, Condition, Conditions, Move, MoveKind, Reason, Sandbox, Status
 from ..store.ports import Action, Committed, Refused
 from . import leases, times
 from .accounts import give_back
@@ -64,7 +67,7 @@ def carry_on(core: Core, sandbox: Sandbox) -> None:
     except BackendError as error:
         _unreached(core, sandbox, move, error)
         return
-    if move.wanted_back and _is_called_off(core, sandbox, move, adapter):
+    if move.wanted_back and not move.unconfined and _is_called_off(core, sandbox, move, adapter):
         return
     if move.called_at is None:
         _begin(core, sandbox, move, adapter)
@@ -270,6 +273,8 @@ def _take_what_is(core: Core, sandbox: Sandbox, move: Move, adapter: Adapter, wh
         _arrive(core, sandbox, move, seen, adapter)
     elif seen.state is InstanceState.PENDING and core.clock.now() < move.until:
         _look_again(core, sandbox)
+    elif seen.state is InstanceState.PENDING and move.way.wakes and sandbox.egress_rules is not None:
+        _rest_again(core, sandbox, move, f"{move.kind}_failed", why)  # it may run yet, with no rules
     else:
         _back(core, sandbox, move, f"{move.kind}_failed", why)
 
@@ -282,13 +287,13 @@ def _arrive(core: Core, sandbox: Sandbox, move: Move, seen: Instance, adapter: A
     try:
         is_confined = confined(core, adapter, sandbox, seen) is not None
     except (InvalidRequest, UnsupportedOperation) as error:
-        _back(core, sandbox, move, error.code, error.message)
+        _rest_again(core, sandbox, move, error.code, error.message)
         return
     is_over = core.clock.now() >= move.until
     if not is_over and (probed is None or not is_confined):
         _look_again(core, sandbox)
     elif not is_confined:
-        _back(core, sandbox, move, "egress_not_confirmed", "What it may reach could not be set, so it runs nothing.")
+        _rest_again(core, sandbox, move, "egress_not_confirmed", "What it may reach could not be set.")
     else:
         _run(core, sandbox, move, seen, adapter, probed)
 
@@ -346,6 +351,9 @@ def _run(
 
 def _back(core: Core, sandbox: Sandbox, move: Move, code: str, detail: str) -> None:
     """To where it was, with the reason. What it took to wake goes back; what it ran on it keeps."""
+    if move.unconfined:
+        _keep_trying(core, sandbox, move, code, detail)
+        return
     if move.wanted_back:
         _stay(core, sandbox, move)
         return
@@ -360,6 +368,40 @@ def _back(core: Core, sandbox: Sandbox, move: Move, code: str, detail: str) -> N
 
     if _conclude(core, sandbox, decide, rests=move.way.before if move.way.wakes else None) and move.way.wakes:
         core.nudges.dispatch()
+
+
+def _rest_again(core: Core, sandbox: Sandbox, move: Move, code: str, detail: str) -> None:
+    """It runs and is not confined: on its way to rest, with all it holds, until the backend is seen to have done it."""
+    kind = AGAIN[move.kind]
+    log.warning("woke unconfined", extra={"sandbox": sandbox.id, "move": move.kind.value, "code": code})
+    reason = Reason(code=code, source="backend", detail=detail, at=core.clock.now())
+
+    def decide(found: Sandbox) -> tuple[Sandbox, list[Action]]:
+        away = new_move(core, kind).model_copy(update={"unconfined": True})
+        leaving = found.with_(
+            status=away.way.during, move=away, claim=None, reason=reason, queue_deadline=None,
+            due_at=soon(core, found, 0.0),
+        )  # fmt: skip
+        return leaving, []
+
+    if _conclude(core, sandbox, decide, rests=move.way.before, told=f"sandbox.{kind}"):
+        core.nudges.worker(sandbox.id)
+
+
+def _keep_trying(core: Core, sandbox: Sandbox, move: Move, code: str, detail: str) -> None:
+    """It cannot be confined and did not come to rest: told again, as another try; where that can never be, ended."""
+    if code == UnsupportedOperation.code:
+        _end(core, sandbox, Reason(code="egress_not_confirmed", source="backend", detail=detail, at=core.clock.now()))
+        return
+    log.warning("still unconfined", extra={"sandbox": sandbox.id, "move": move.kind.value, "code": code})
+
+    def decide(found: Sandbox) -> tuple[Sandbox, list[Action]]:
+        wanted = found.move.wanted_back if found.move is not None else move.wanted_back
+        again = new_move(core, move.kind).model_copy(update={"unconfined": True, "wanted_back": wanted})
+        due = soon(core, found, core.tuning.queue_look_seconds)
+        return found.with_(move=again, claim=None, due_at=due), []
+
+    _conclude(core, sandbox, decide, arrived=False)
 
 
 def _still_awake(core: Core, running: Sandbox, code: str) -> Sandbox:
@@ -423,10 +465,12 @@ def _conclude(
     *,
     rests: Status | None = None,
     arrived: bool = True,
+    told: str | None = None,
 ) -> bool:
     """Write what became of a move, over a changed label or lifetime but never over a newer intent.
 
-    One that `arrived` is told to the log and to the attempt, which says what the reconciler is to expect.
+    One that `arrived` is told to the log (as `told`, or by its new state) and to the attempt, which says what the
+    reconciler is to expect.
     """
     found = sandbox
     for _ in range(core.tuning.conflict_tries_max):
@@ -434,7 +478,7 @@ def _conclude(
         changed, put = write(found, after)
         actions: list[Action] = [put, *others]
         if arrived:
-            actions.append(event_of(core, WORKER, f"sandbox.{changed.status.value}", found, changed))
+            actions.append(event_of(core, WORKER, told or f"sandbox.{changed.status.value}", found, changed))
             actions += _expect(newest(core, found), rests)
         if isinstance(core.commit(actions), Committed):
             return True

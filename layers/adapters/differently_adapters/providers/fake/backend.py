@@ -67,8 +67,8 @@ class FakeBackend:
     What it is like lies in `capabilities` (a lease, a longest life, snapshots that stop), `move_seconds` and
     `snapshot_seconds` (how long these take), `idle_seconds` (unused for so long, an instance sleeps until it is used),
     `resume_restores` (a pause is a checkpoint that its resume consumes and the result another incarnation; otherwise
-    memory stays where it is), `captures` (what a snapshot holds whatever was asked) and `token` (the only credential
-    that is accepted; None accepts all).
+    memory stays where it is), `keeps_egress` (whether rules outlive a stop or pause), `captures` (what a snapshot holds
+    whatever was asked) and `token` (the only credential that is accepted; None accepts all).
     """
 
     def __init__(
@@ -88,6 +88,7 @@ class FakeBackend:
         snapshot_seconds: float = 0.0,
         idle_seconds: float = inf,
         resume_restores: bool = False,
+        keeps_egress: bool = True,
         captures: SnapshotKind | None = None,
         page_size: int = 200,
         token: str | None = None,
@@ -111,6 +112,7 @@ class FakeBackend:
         self.snapshot_seconds = snapshot_seconds
         self.idle_seconds = idle_seconds
         self.resume_restores = resume_restores
+        self.keeps_egress = keeps_egress
         self.captures = captures
         self.page_size = page_size
         self.token = token
@@ -277,6 +279,11 @@ class FakeBackend:
         """A stopped instance gives back all but its disk."""
         if not instance.resting and self._instances.get(instance.ref) is instance:
             self._used, instance.resting = self._used - _awake(instance.size), True
+
+    def woke(self, instance: FakeInstance) -> None:
+        """It was started or resumed just now."""
+        if not self.keeps_egress:
+            instance.egress = None
 
     def rouse(self, instance: FakeInstance) -> None:
         """Take the room that `rest` gave back; raises `InsufficientCapacity` when it went to others."""

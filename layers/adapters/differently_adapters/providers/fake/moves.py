@@ -151,6 +151,8 @@ def become(backend: FakeBackend, instance: FakeInstance, operation: Operation) -
     """What the operation makes of it."""
     now = backend.clock.monotonic()
     instance.state, instance.used_at = _AFTER[operation], now
+    if _AFTER[operation] is InstanceState.RUNNING:
+        backend.woke(instance)
     match operation:
         case Operation.STOP:
             backend.rest(instance)
