@@ -74,6 +74,8 @@ def test_a_change_names_the_version_it_was_made_from(world: World) -> None:
     assert first["version"] == 2
     # Sent twice because its answer was lost: it is what it should be already.
     assert put(world, "global", {"deniedPools": ["main"]}, version=1) == first
+    for never in (0, 7):
+        assert op(world, "PUT", "/v1/policies/global", {"rules": first["rules"], "version": never}).status == 409
     stale = op(world, "PUT", "/v1/policies/global", {"rules": {}, "version": 1})
     assert (stale.status, stale.code) == (409, "invalid_state")
     assert stale.json()["error"]["details"] == {"scope": "global", "version": 2}
@@ -91,6 +93,20 @@ def test_a_change_is_an_event_and_a_repeat_is_none(world: World, acme: Tenant) -
         ("policy.update", acme.org), ("policy.delete", acme.org)
     ]  # fmt: skip
     assert events[0].details == {"version": 1, "rules": '{"denied_pools":["main"]}'}
+
+
+@pytest.mark.parametrize("whose", ["org", "project"])
+def test_what_is_on_its_way_out_takes_no_policy(world: World, acme: Tenant, whose: str) -> None:
+    """A policy that was written meanwhile outlived its project."""
+    scope, path = (acme.org, "orgs") if whose == "org" else (acme.project, "projects")
+    op(world, "DELETE", f"/v1/{path}/{scope}")
+    reply = op(world, "PUT", f"/v1/policies/{scope}", {"rules": {}})
+    assert (reply.status, reply.code) == (409, "invalid_state")
+    world.settle()
+    world.pass_time(61)
+    world.pass_time(61)
+    assert op(world, "PUT", f"/v1/policies/{scope}", {"rules": {}}).status == 404
+    assert [policy["scope"] for policy in op(world, "GET", "/v1/policies").json()["items"]] == ["global"]
 
 
 @pytest.mark.parametrize("scope", ["nothing", "..", "org_x", NO_PROJECT, "GLOBAL", "sbx_01JBM2ZQ5KD3V9T7C8R1X4W6YA"])

@@ -137,6 +137,24 @@ def test_what_runs_is_stopped_if_that_is_asked_for_and_can_be_started_afterwards
     assert world.call("GET", base, token=acme.token).json()["status"] == "running"
 
 
+@pytest.mark.parametrize("how", ["start", "keepalive"])
+def test_a_suspended_tenant_calls_no_stop_off(world: World, acme: Tenant, how: str) -> None:
+    """A tenant that asked for its sandboxes again and again kept them running through `stopRunning`."""
+    world.backend("main").move_seconds = 100.0
+    sandbox = world.running(acme, {"idleTimeoutSeconds": 10} if how == "keepalive" else {})
+    base = f"/v1/sandboxes/{sandbox}"
+    if how == "keepalive":
+        world.pass_time(41)  # it is falling asleep when the suspension comes
+    op(world, "POST", f"/v1/orgs/{acme.org}/suspend", {"stopRunning": True})
+    world.settle()
+    assert world.call("GET", base, token=acme.token).json()["status"] in ("stopping", "pausing")
+    refused = world.call("POST", f"{base}/{how}", token=acme.token)
+    assert (refused.status, refused.code) == (403, "suspended")
+    for _ in range(2):
+        world.pass_time(61)
+    assert world.call("GET", base, token=acme.token).json()["status"] in ("stopped", "paused")
+
+
 def test_what_was_being_started_is_stopped_a_minute_later(world: World, acme: Tenant) -> None:
     late = create(world, acme).json()["id"]
     messages = list(world.mail.messages)

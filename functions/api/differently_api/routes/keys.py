@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field
@@ -30,11 +30,14 @@ def _moment(given: object) -> object:
     at = datetime.fromisoformat(given.upper())
     if at.tzinfo is None:
         raise ValueError("needs a time zone, such as 2030-01-31T12:00:00Z")
-    return at
+    try:
+        return at.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError("lies beyond the year 9999 in UTC; leave it out for a key that does not end") from error
 
 
 Moment = Annotated[datetime, BeforeValidator(_moment)]
-"""RFC 3339, with a time zone."""
+"""RFC 3339, with a time zone; kept in UTC."""
 
 
 class CreateKey(Wire):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ..model.quota import Counter, Scope
 from ..model.resources import DIMENSIONS, Size
 from ..model.sandbox import Reservation, Sandbox
-from ..store.ports import AtLeast, Condition, Missing, Update
+from ..store.ports import AtLeast, Check, Condition, Missing, Update
 
 
 def name_of(scope: Scope, name: str) -> str:
@@ -29,6 +29,11 @@ def take(
     if not overtake:
         when.append(Missing("waiting"))
     return _change(scope, name, need, -1, tuple(when))
+
+
+def is_open(scope: Scope, name: str) -> Check:
+    """That a counter admits anything at all, whatever room it has."""
+    return Check(Counter, Counter.key_of(scope, name), name_of(scope, name), (Missing("closed"),))
 
 
 def give(scope: Scope, name: str, amount: Size) -> Update:

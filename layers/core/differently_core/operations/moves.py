@@ -17,7 +17,7 @@ from ..model.quota import Scope
 from ..model.sandbox import BACK, GONE, WAYS, Move, MoveKind, Reason, Reservation, Sandbox, Status
 from ..store.ports import Absent, Action, Committed, Delete, Put, Refused, StoreThrottled
 from . import times
-from .accounts import take
+from .accounts import is_open, take
 from .backends import adapter_of
 from .core import Caller, Core
 from .create import check_may_wait, check_not_closed, is_held_up_by_nobody, patience_seconds, queue_row
@@ -96,7 +96,8 @@ def _decide(core: Core, caller: Caller, found: Sandbox, kind: MoveKind) -> Sandb
 def want_back(core: Core, caller: Caller, found: Sandbox) -> Sandbox | None:
     """It is on its way to rest and is to run again; None when somebody else wrote meanwhile.
 
-    Under a new generation: whoever waits for the backend to finish has nothing more to say.
+    Under a new generation: whoever waits for the backend to finish has nothing more to say. It holds its quota still,
+    so nothing is taken; but a suspended organization or project gets nothing back. Raises `Suspended`.
     """
     assert found.move is not None
     kind = BACK[found.move.kind]
@@ -107,7 +108,10 @@ def want_back(core: Core, caller: Caller, found: Sandbox) -> Sandbox | None:
     )  # fmt: skip
     changed, put = write(found, wanted)
     event = core.event(caller, f"sandbox.{kind}", found.id, found.org, project=found.project, pool=found.pool)
-    if isinstance(core.commit([put, Put(event, (Absent(),), "event")]), Refused):
+    standing = [is_open(Scope.ORG, found.org), is_open(Scope.PROJECT, found.project)]
+    outcome = core.commit([put, Put(event, (Absent(),), "event"), *standing])
+    if isinstance(outcome, Refused):
+        check_not_closed(core, found, outcome)
         return None
     core.nudges.worker(changed.id)
     return changed

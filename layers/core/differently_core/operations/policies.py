@@ -16,6 +16,7 @@ from ..runtime.ids import OrgId, ProjectId, is_id
 from ..store.ports import Absent, Action, Committed, Condition, Delete, Equals, Put, StoreThrottled
 from .catalog import UNREADABLE
 from .core import Caller, Core
+from .standing import Owner, check_open, org_of, read, still_open
 
 WARNINGS_MAX = 50
 
@@ -41,9 +42,14 @@ def replace(core: Core, caller: Caller, scope: str, rules: PolicyRules, version:
     """Make these the rules of the scope; if they are already, nothing is written.
 
     With `version` (0: none yet) only the policy that has this version is replaced: `InvalidState` when it was changed
-    since. Without, whatever stands there is replaced, also what cannot be read.
+    since; a repeat of the change that made it is no such case. Without, whatever stands there is replaced, also what
+    cannot be read. Raises `InvalidState` for an organization or project that is on its way out.
     """
-    owner = _owner(core, scope)
+    tenant = _tenant(core, scope)
+    if tenant is not None:
+        check_open(tenant)
+    owner = org_of(tenant) if tenant is not None else OPERATOR_ORG
+    bound = [still_open(tenant)] if tenant is not None else []
     for _ in range(core.tuning.conflict_tries_max):
         try:
             before, readable = _read(core, scope), True
@@ -51,9 +57,9 @@ def replace(core: Core, caller: Caller, scope: str, rules: PolicyRules, version:
             if version is not None:
                 raise
             before, readable = None, False
-        if before is not None and before.rules == rules:
-            return before
         standing = before.version if before is not None else 0
+        if before is not None and before.rules == rules and version in (None, standing, standing - 1):
+            return before
         if version is not None and version != standing:
             raise InvalidState(
                 f"The policy of {scope} has version {standing}, not {version}: read it again and repeat the change.",
@@ -65,9 +71,13 @@ def replace(core: Core, caller: Caller, scope: str, rules: PolicyRules, version:
         when: tuple[Condition, ...] = () if not readable else (Equals("version", standing) if standing else Absent(),)
         details = {"version": after.version, "rules": _text(rules)}
         event = core.event(caller, "policy.update", scope, owner, details=details)
-        if isinstance(core.commit([Put(after, when, "policy"), Put(event, (Absent(),), "event")]), Committed):
+        outcome = core.commit([Put(after, when, "policy"), Put(event, (Absent(),), "event"), *bound])
+        if isinstance(outcome, Committed):
             _changed(core)
             return after
+        if tenant is not None and "open" in outcome.failed:
+            _tenant(core, scope)
+            raise InvalidState(f"{scope} is on its way out; it takes no policy any more.", scope=scope)
     raise StoreThrottled("This policy is being changed by others right now; repeat the call.")
 
 
@@ -98,6 +108,15 @@ def warnings(core: Core, rules: PolicyRules) -> list[str]:
     if rules.external is External.NEVER and rules.external_pools:
         found.append("externalPools has no effect while external is never.")
     return found[:WARNINGS_MAX]
+
+
+def _tenant(core: Core, scope: str) -> Owner | None:
+    """The organization or project of a scope as stored, None for `global`. Raises `NotFound` for what is none."""
+    if scope == GLOBAL:
+        return None
+    if is_id("org", scope):
+        return read(core, OrgId(scope), None)
+    return read(core, _owner(core, scope), ProjectId(scope))
 
 
 def _owner(core: Core, scope: str) -> OrgId:
