@@ -78,8 +78,11 @@ EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
     CreateProject: {"name": "Agents"},
     RepairQuota: {"dryRun": True},
     RepairView: {
-        "held": {"concurrent": 3, "cpu": 6.0, "memoryMiB": 12288, "diskGiB": 30},
-        "drift": {"concurrent": 0, "cpu": 0.0, "memoryMiB": 0, "diskGiB": 0}, "repaired": False,
+        "held": {
+            "concurrent": 3, "cpu": 6.0, "memoryMiB": 12288, "diskGiB": 30, "snapshots": 2, "snapshotBytes": 734003200,
+        },
+        "drift": {"concurrent": 0, "cpu": 0.0, "memoryMiB": 0, "diskGiB": 0, "snapshots": 0, "snapshotBytes": 0},
+        "repaired": False,
     },
     Suspend: {"reason": "the invoice of October is open"},
     Quota: {"maxConcurrent": 50, "maxCPU": 100, "maxMemoryMiB": 204800, "maxTTLSeconds": 86400},

@@ -12,13 +12,13 @@ from differently_core.errors import ProviderUnavailable
 from differently_core.model.quota import Counter, Scope
 from differently_core.model.record import Table
 from differently_core.model.resources import Size
-from differently_core.operations import accounts, recount
-from differently_core.store.ports import Committed, Delete, Put
+from differently_core.model.snapshot import SnapshotTally, snapshot_list
+from differently_core.operations import accounts, recount, retally
+from differently_core.store.ports import Committed, Delete, Page, Put, Update
 from tests.support.api import BOOT, Reply, Tenant, World
 
-ZERO = {"concurrent": 0, "cpu": 0.0, "memoryMiB": 0, "diskGiB": 0}
-ONE = {"concurrent": 1, "cpu": 1.0, "memoryMiB": 512, "diskGiB": 0}
-USED = {**ONE, "snapshots": 0, "snapshotBytes": 0}
+ZERO = {"concurrent": 0, "cpu": 0.0, "memoryMiB": 0, "diskGiB": 0, "snapshots": 0, "snapshotBytes": 0}
+ONE = {**ZERO, "concurrent": 1, "cpu": 1.0, "memoryMiB": 512}
 SIZE: dict[str, Any] = {"resources": {"cpu": 1, "memoryMiB": 512, "diskGiB": 0}}
 
 
@@ -38,6 +38,12 @@ def lose(world: World, tenant: Tenant, amount: Size) -> None:
     assert isinstance(outcome, Committed)
 
 
+def indexes(world: World, tenant: Tenant) -> dict[str, Page]:
+    """The lists of a project as they are now."""
+    names = (f"LIVE#{tenant.project}", f"GONE#{tenant.project}", snapshot_list(tenant.project))
+    return {name: world.store.query_list(name) for name in names}
+
+
 def test_a_right_counter_has_no_drift_and_is_left_alone(world: World, acme: Tenant) -> None:
     world.running(acme, SIZE)
     for path in paths(acme):
@@ -49,12 +55,12 @@ def test_a_right_counter_has_no_drift_and_is_left_alone(world: World, acme: Tena
 def test_tokens_that_nobody_holds_come_back(world: World, acme: Tenant) -> None:
     world.running(acme, SIZE)
     lose(world, acme, Size(sandboxes=2, memory_mib=64))
-    drift = {"concurrent": 2, "cpu": 0.0, "memoryMiB": 64, "diskGiB": 0}
+    drift = {**ZERO, "concurrent": 2, "memoryMiB": 64}
     for path in paths(acme):
         looked = op(world, "POST", f"{path}/repair", {"dryRun": True}).json()
         assert looked == {"held": ONE, "drift": drift, "repaired": False}
         assert op(world, "POST", f"{path}/repair", {}).json() == {**looked, "repaired": True}
-        assert op(world, "GET", path).json()["used"] == USED
+        assert op(world, "GET", path).json()["used"] == ONE
         assert op(world, "POST", f"{path}/repair", {}).json()["drift"] == ZERO
 
 
@@ -80,7 +86,7 @@ def test_a_counter_that_is_gone_is_made_again(world: World, acme: Tenant) -> Non
     path = paths(acme)[1]
     assert op(world, "POST", f"{path}/repair", {"dryRun": True}).status == 409
     assert op(world, "POST", f"{path}/repair", {}).json()["repaired"] is True
-    assert op(world, "GET", path).json()["used"] == USED
+    assert op(world, "GET", path).json()["used"] == ONE
     assert world.call("POST", "/v1/sandboxes", SIZE, token=acme.token).status == 202
 
 
@@ -112,11 +118,11 @@ def test_an_index_that_lags_leads_to_no_wrong_count(memory: World, monkeypatch: 
     """The list index may miss what was made, and show what was given back, seconds ago (reliability.md 3, F5)."""
     acme = memory.tenant("acme")
     gone, stays = memory.running(acme, SIZE), memory.running(acme, SIZE)
-    old = {name: memory.store.query_list(f"{name}#{acme.project}") for name in ("LIVE", "GONE")}
+    old = indexes(memory, acme)
     memory.call("DELETE", f"/v1/sandboxes/{gone}", token=acme.token)
     memory.settle()
     memory.running(acme, SIZE)
-    monkeypatch.setattr(memory.store, "query_list", lambda pk, **_: old[pk.partition("#")[0]])
+    monkeypatch.setattr(memory.store, "query_list", lambda pk, **_: old[pk])
     done = op(memory, "POST", f"{paths(acme)[0]}/repair", {}).json()
     assert (done["held"]["concurrent"], done["drift"]) == (2, ZERO)
     assert stays
@@ -157,11 +163,98 @@ def test_what_a_backend_will_not_delete_is_not_held_by_its_tenant(memory: World)
     """Its quota came back with the first failed delete, in a write that the log tells of."""
     acme = memory.tenant("acme")
     stuck = memory.running(acme, SIZE)
-    old = {name: memory.store.query_list(f"{name}#{acme.project}") for name in ("LIVE", "GONE")}
+    old = indexes(memory, acme)
     memory.backend("main").expect(Operation.DELETE, Refuse(ProviderUnavailable("not now", settled=True)))
     memory.call("DELETE", f"/v1/sandboxes/{stuck}", token=acme.token)
     memory.settle()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory.store, "query_list", lambda pk, **_: old[pk.partition("#")[0]])
+        patch.setattr(memory.store, "query_list", lambda pk, **_: old[pk])
         done = op(memory, "POST", f"{paths(acme)[0]}/repair", {}).json()
     assert done == {"held": ZERO, "drift": ZERO, "repaired": False}
+
+
+def snapped(world: World, tenant: Tenant, sandbox: str) -> str:
+    reply = world.call("POST", f"/v1/sandboxes/{sandbox}/snapshots", {}, token=tenant.token)
+    assert reply.status == 202, reply.raw
+    world.settle()
+    return str(reply.json()["id"])
+
+
+def drift_tallies(world: World, tenant: Tenant, count: int, amount: int) -> None:
+    for scope, name in ((Scope.ORG, tenant.org), (Scope.PROJECT, tenant.project)):
+        key = SnapshotTally.key_of(scope, name)
+        outcome = world.store.transact([Update(SnapshotTally, key, "tally", add={"count": count, "bytes": amount})])
+        assert isinstance(outcome, Committed)
+
+
+def test_snapshots_are_counted_again_too(world: World, acme: Tenant) -> None:
+    """What a table put back from a backup would leave: tallies of snapshots that are not there, or too low."""
+    sandbox = world.running(acme, SIZE)
+    world.call("PUT", f"/v1/sandboxes/{sandbox}/files/content?path=a", b"12345", token=acme.token)
+    snapped(world, acme, sandbox)
+    held = op(world, "GET", paths(acme)[0]).json()["used"]
+    assert held["snapshots"] == 1
+    assert held["snapshotBytes"] > 0
+    for count, amount in ((2, 7), (-1, -3)):
+        drift_tallies(world, acme, count, amount)
+        for path in paths(acme):
+            looked = op(world, "POST", f"{path}/repair", {"dryRun": True}).json()
+            assert looked["held"] == held
+            assert looked["drift"] == {**ZERO, "snapshots": count, "snapshotBytes": amount}
+            assert looked["repaired"] is False
+            assert op(world, "POST", f"{path}/repair", {}).json() == {**looked, "repaired": True}
+            assert op(world, "GET", path).json()["used"] == held
+            assert op(world, "POST", f"{path}/repair", {}).json()["drift"] == ZERO
+
+
+def test_a_tally_that_is_gone_is_made_again(world: World, acme: Tenant) -> None:
+    snapped(world, acme, world.running(acme, SIZE))
+    world.store.transact([Delete(SnapshotTally, SnapshotTally.key_of(Scope.PROJECT, acme.project), "tally")])
+    path = paths(acme)[1]
+    done = op(world, "POST", f"{path}/repair", {}).json()
+    assert (done["drift"]["snapshots"], done["repaired"]) == (-1, True)
+    assert op(world, "GET", path).json()["used"]["snapshots"] == 1
+
+
+def test_snapshots_are_exact_while_others_come_and_go(
+    world: World, acme: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the tally and the rows somebody takes or deletes one, until it comes too late to disturb it."""
+    sandbox = world.running(acme, SIZE)
+    there = [snapped(world, acme, sandbox) for _ in range(2)]
+    drift_tallies(world, acme, 3, 0)
+    turns = iter(range(4))
+    read = retally._kept
+
+    def disturbed(*arguments: Any) -> retally.Kept:
+        kept = read(*arguments)
+        turn = next(turns, None)
+        if turn is not None and turn % 2:
+            world.call("DELETE", f"/v1/snapshots/{there.pop()}", token=acme.token)
+            world.settle()
+        elif turn is not None:
+            snapped(world, acme, sandbox)
+        return kept
+
+    monkeypatch.setattr(retally, "_kept", disturbed)
+    done = op(world, "POST", f"{paths(acme)[0]}/repair", {}).json()
+    assert (done["held"]["snapshots"], done["drift"]["snapshots"], done["repaired"]) == (2, 3, True)
+    assert op(world, "GET", paths(acme)[0]).json()["used"]["snapshots"] == 2
+
+
+def test_an_index_of_snapshots_that_lags_leads_to_no_wrong_count(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may miss what was taken and show what was removed, seconds ago."""
+    acme = memory.tenant("acme")
+    sandbox = memory.running(acme, SIZE)
+    gone = snapped(memory, acme, sandbox)
+    snapped(memory, acme, sandbox)
+    old = indexes(memory, acme)
+    memory.call("DELETE", f"/v1/snapshots/{gone}", token=acme.token)
+    memory.settle()
+    snapped(memory, acme, sandbox)
+    snapped(memory, acme, sandbox)
+    monkeypatch.setattr(memory.store, "query_list", lambda pk, **_: old[pk])
+    done = op(memory, "POST", f"{paths(acme)[0]}/repair", {}).json()
+    assert (done["held"]["snapshots"], done["drift"]) == (3, ZERO)

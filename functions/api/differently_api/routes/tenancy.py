@@ -14,7 +14,7 @@ from differently_core.model.record import Wire
 from differently_core.model.resources import UNLIMITED, Size
 from differently_core.model.snapshot import SnapshotTally
 from differently_core.model.tenancy import CLOSED, Org, Project, StateReason, TenantState
-from differently_core.operations import closing, recount, standing, tenants
+from differently_core.operations import closing, recount, retally, standing, tenants
 from differently_core.operations.core import Caller, Core
 from differently_core.operations.tallies import tally
 from differently_core.runtime.ids import OrgId, ProjectId, is_id
@@ -108,10 +108,12 @@ class RepairQuota(Wire):
 
 
 class RepairView(Wire):
-    """`held`: what its sandboxes really hold. `drift`: what the counter said beyond that, before the repair."""
+    """`held`: what its sandboxes and snapshots really hold. `drift`: what the counters said beyond that, before the
+    repair.
+    """
 
-    held: Used
-    drift: Used
+    held: QuotaUsed
+    drift: QuotaUsed
     repaired: bool
 
 
@@ -350,8 +352,17 @@ def repair_project_quota(call: Call[RepairQuota, NoQuery]) -> RepairView:
 
 
 def _repaired(call: Call[RepairQuota, NoQuery], org: OrgId, project: ProjectId | None) -> RepairView:
-    done = recount.recount(call.core, call.caller, org, project, correct=not call.body.dry_run)
-    return RepairView(held=_used(done.held), drift=_used(done.drift), repaired=done.corrected)
+    correct = not call.body.dry_run
+    ran = recount.recount(call.core, call.caller, org, project, correct=correct)
+    kept = retally.retally(call.core, call.caller, org, project, correct=correct)
+    return RepairView(
+        held=_with_snapshots(ran.held, kept.held), drift=_with_snapshots(ran.drift, kept.drift),
+        repaired=ran.corrected or kept.corrected,
+    )  # fmt: skip
+
+
+def _with_snapshots(held: Size, kept: retally.Kept) -> QuotaUsed:
+    return QuotaUsed(**_used(held).model_dump(), snapshots=kept.snapshots, snapshot_bytes=kept.bytes)
 
 
 def _used(held: Size) -> Used:
@@ -457,7 +468,8 @@ ROUTES = (
     Route(
         Method.POST, "/v1/orgs/{org}/quota/repair", Group.ADMIN, Access.OPERATOR, repair_org_quota,
         "Count again what an organization holds", RepairQuota, NoQuery, RepairView, errors=(InvalidState,),
-        description="And put its counter right, while others create and delete. Projects are counted by themselves.",
+        description="Its sandboxes and its snapshots, and put both counters right, while others create and delete. "
+        "Projects are counted by themselves.",
     ),
     Route(
         Method.POST, "/v1/projects/{project}/archive", Group.ADMIN, Access.OPERATOR, archive_project,

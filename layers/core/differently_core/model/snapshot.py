@@ -163,12 +163,14 @@ class SnapshotTally(Record):
 
     kind: ClassVar[str] = "snapshot_tally"
     table: ClassVar[Table] = Table.STATE
-    native: ClassVar[tuple[str, ...]] = ("count", "bytes")
+    native: ClassVar[tuple[str, ...]] = ("count", "bytes", "moves")
 
     scope: Scope
     name: str
     count: int = 0
     bytes: int = 0
+    moves: int = 0
+    """Rises with every charge and every giving back, so that whoever counts can tell that nothing moved."""
 
     @staticmethod
     def key_of(scope: Scope, name: str) -> Key:

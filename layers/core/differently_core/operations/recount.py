@@ -118,7 +118,7 @@ def _walk(core: Core, owner: Owner) -> Known:
     """What its sandboxes hold by the index, which may be some seconds behind."""
     known: Known = {}
     rows = 0
-    for project in _projects(core, owner):
+    for project in projects_of(core, owner):
         for partition in ("LIVE", "GONE"):
             after: str | None = None
             while True:
@@ -133,7 +133,7 @@ def _walk(core: Core, owner: Owner) -> Known:
     return known
 
 
-def _projects(core: Core, owner: Owner) -> Iterator[ProjectId]:
+def projects_of(core: Core, owner: Owner) -> Iterator[ProjectId]:
     if isinstance(owner, Project):
         yield owner.id
         return
@@ -148,7 +148,7 @@ def _projects(core: Core, owner: Owner) -> Iterator[ProjectId]:
 
 def _refresh(core: Core, owner: Owner, known: Known, since: datetime) -> None:
     """Read again, from their own rows, the sandboxes that the log says have changed."""
-    changed = sorted(_changed(core, org_of(owner), since))
+    changed = sorted(SandboxId(name) for name in changed_since(core, org_of(owner), since, "sbx_"))
     for start in range(0, len(changed), ACTIONS_MAX):
         part = changed[start : start + ACTIONS_MAX]
         keys: list[tuple[type[Sandbox], Key]] = [(Sandbox, Sandbox.key_of(identity)) for identity in part]
@@ -157,13 +157,14 @@ def _refresh(core: Core, owner: Owner, known: Known, since: datetime) -> None:
                 known[identity] = row
 
 
-def _changed(core: Core, org: OrgId, since: datetime) -> set[SandboxId]:
-    found: set[SandboxId] = set()
+def changed_since(core: Core, org: OrgId, since: datetime, kind: str) -> set[str]:
+    """What the log of the organization names, of the ids that begin with `kind`."""
+    found: set[str] = set()
     after: str | None = None
     while True:
         page = core.store.query(Table.LOG, f"EVT#{org}", after=after, reverse=True)
         events = [row for row in page.rows if isinstance(row, Event)]
-        found.update(SandboxId(event.target) for event in events if event.target.startswith("sbx_"))
+        found.update(event.target for event in events if event.target.startswith(kind))
         after = page.next
         if after is None or (events and events[-1].at < since):
             return found

@@ -63,7 +63,7 @@ def give_back(snapshot: Snapshot) -> list[Update]:
 
 
 def _change(scope: Scope, name: str, count: int, amount: int, when: tuple[Condition, ...] = ()) -> Update:
-    add = {field: change for field, change in (("count", count), ("bytes", amount)) if change}
+    add = {field: change for field, change in (("count", count), ("bytes", amount)) if change} | {"moves": 1}
     return Update(SnapshotTally, SnapshotTally.key_of(scope, name), name_of(scope, name), add=add, when=when)
 
 
