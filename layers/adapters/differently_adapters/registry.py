@@ -61,6 +61,7 @@ KINDS: Mapping[str, Row] = {
         f"{_PROVIDERS}.aws_lambda_microvms", "LambdaMicrovmAdapter", TrustList.OPERATOR_DECLARES
     ),
     "blaxel": Row(f"{_PROVIDERS}.blaxel", "BlaxelAdapter", TrustList.ALWAYS_EXTERNAL),
+    "boat": Row(f"{_PROVIDERS}.boat", "BoatAdapter", TrustList.ALWAYS_EXTERNAL),
     "daytona": Row(f"{_PROVIDERS}.daytona", "DaytonaAdapter", TrustList.OPERATOR_DECLARES),
     "devhost": Row(f"{_PROVIDERS}.devhost", "DevhostAdapter", TrustList.DEV_ONLY),
     "e2b": Row(f"{_PROVIDERS}.e2b", "E2bAdapter", TrustList.OPERATOR_DECLARES),
