@@ -172,6 +172,15 @@ def test_an_external_pool_is_used_only_when_that_is_said(world: World) -> None:
     }  # fmt: skip
 
 
+def test_a_pool_that_does_not_answer_is_not_used(world: World) -> None:
+    """Every healthy pool was drained for one whose backend was not there."""
+    world.pool("second")
+    world.backend("second").up = False
+    refused = op(world, "POST", "/v1/admin/pools/second/use", {})
+    assert refusal(refused) == (409, {"pool": "second", "reason": "unhealthy"})
+    assert stored(world).state == "active"
+
+
 def test_a_pool_can_be_tried_and_asked_what_it_offers(world: World) -> None:
     assert op(world, "POST", "/v1/admin/pools/main/verify").json() == {"pool": "main", "verified": True}
     offered = op(world, "GET", "/v1/admin/pools/main/discover").json()

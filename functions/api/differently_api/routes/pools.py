@@ -414,8 +414,8 @@ ROUTES = (
     ),
     Route(
         Method.POST, "/v1/admin/pools/{name}/use", Group.ADMIN, Access.OPERATOR, use_pool,
-        "Send everything new to one pool", UsePool, NoQuery, PoolPage,
-        description="The others drain; what runs in them goes on.",
+        "Send everything new to one pool", UsePool, NoQuery, PoolPage, errors=(InvalidState,),
+        description="The others drain; what runs in them goes on. Refused while its backend does not answer well.",
     ),
     Route(
         Method.POST, "/v1/admin/pools/{name}/verify", Group.ADMIN, Access.OPERATOR, verify_pool,

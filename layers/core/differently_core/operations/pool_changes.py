@@ -83,13 +83,22 @@ def _writes(core: Core, caller: Caller, before: Pool, after: Pool) -> list[Actio
 
 
 def use(core: Core, caller: Caller, name: str, *, approve_external: bool) -> None:
-    """Send what is new to this pool, and nothing new to the others; what runs in them goes on. Safe to repeat."""
+    """Send what is new to this pool, and nothing new to the others; what runs in them goes on. Safe to repeat.
+
+    Raises `InvalidState` for a pool whose backend does not answer well: nothing new would start anywhere.
+    """
     pool = detail(core, name).pool
     if pool.trust is Trust.EXTERNAL and not approve_external:
         raise InvalidRequest(
             f"Pool {name!r} runs on somebody else's machines: say approveExternal to send everything new there. The "
             "policies must allow it too.",
             field="approveExternal", pool=name,
+        )  # fmt: skip
+    view = probe(core, pool)
+    if not view.healthy:
+        raise InvalidState(
+            f"Pool {name!r} cannot take everything now, so nothing was changed. Its backend says: {view.message}",
+            pool=name, reason="unhealthy",
         )  # fmt: skip
     set_state(core, caller, name, PoolState.ACTIVE)
     for other in every(core):
