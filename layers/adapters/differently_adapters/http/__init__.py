@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from .answers import JSON_BYTES_MAX, BadAnswer
 from .client import Answer, Call, Deadlines, Explain, Http, Sign, Streamed, segment
-from .endpoints import PUBLIC, AddressRefused, Endpoint, EndpointRules, Place, parse_endpoint, permitted, place_of
+from .endpoints import (
+    PUBLIC,
+    AddressRefused,
+    Endpoint,
+    EndpointRules,
+    Place,
+    configured_endpoint,
+    parse_endpoint,
+    permitted,
+    place_of,
+)
 from .failures import STATUSES, Status, error_inside, retry_after
 from .lines import LINE_BYTES_MAX, LineTooLong, lines, text
 from .redaction import REDACTED, Secrets
@@ -33,6 +43,7 @@ __all__ = [
     "Sign",
     "Status",
     "Streamed",
+    "configured_endpoint",
     "error_inside",
     "lines",
     "parse_endpoint",

@@ -74,6 +74,15 @@ class AddressRefused(Exception):
         self.place = place
 
 
+def configured_endpoint(text: str, rules: EndpointRules, field: str) -> Endpoint:
+    """The endpoint that a field of a pool's configuration names; raises `InvalidRequest` for this field."""
+    try:
+        return parse_endpoint(text, rules)
+    except InvalidRequest as error:
+        error.details["field"] = field
+        raise
+
+
 def parse_endpoint(text: str, rules: EndpointRules = PUBLIC) -> Endpoint:
     """The endpoint that `text` names; raises `InvalidRequest` saying what is wrong, without repeating the text."""
     if len(text) > URL_CHARACTERS_MAX or not re.fullmatch(r"[\x21-\x7e]+", text) or "\\" in text:

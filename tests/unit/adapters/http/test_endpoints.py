@@ -8,6 +8,7 @@ import pytest
 
 from differently_adapters.http import PUBLIC, EndpointRules, Place, parse_endpoint, permitted, place_of
 from differently_adapters.http.endpoints import AddressRefused, check_addresses
+from differently_adapters.registry import parse_config
 from differently_core.errors import InvalidRequest
 
 HTTP = EndpointRules(http=True)
@@ -233,3 +234,35 @@ def test_one_wrong_address_among_good_ones_refuses_the_host() -> None:
     for wrong in ("169.254.169.254", "fe80::1%eth0", "10.0.0.1", "::ffff:10.0.0.1"):
         with pytest.raises(AddressRefused):
             check_addresses(["93.184.216.34", wrong], PUBLIC)
+
+
+NEEDED = {
+    "blaxel": {"workspace": "w", "region": "r"},
+    "daytona": {},
+    "fly": {"app": "a"},
+    "morph": {"snapshot": "snapshot_1"},
+    "opensandbox": {"runtime": "docker"},
+    "vercel": {"projectId": "p", "teamId": "t"},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [
+        ("blaxel", "apiUrl", "http://api.example"),
+        ("daytona", "apiUrl", "http://api.example"),
+        ("e2b", "apiUrl", "http://api.example"),
+        ("e2b", "sandboxUrl", "http://api.example"),
+        ("e2b", "domain", "169.254.169.254"),
+        ("fly", "apiUrl", "http://api.example"),
+        ("freestyle", "apiUrl", "http://api.example"),
+        ("morph", "apiUrl", "http://api.example"),
+        ("opensandbox", "apiUrl", "http://api.example"),
+        ("vercel", "apiUrl", "http://api.example"),
+    ],
+)
+def test_a_refused_endpoint_is_told_by_the_field_that_the_pool_has(kind: str, field: str, value: str) -> None:
+    """An operator was told of `config.endpoint`, which E2B's configuration does not have."""
+    with pytest.raises(InvalidRequest) as refused:
+        parse_config(kind, {**NEEDED.get(kind, {}), field: value})
+    assert refused.value.details["field"] == f"config.{field}"

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from differently_core.model import features
 from differently_core.model.record import camel
 
-from ...http import Endpoint, EndpointRules, parse_endpoint
+from ...http import Endpoint, EndpointRules, configured_endpoint, parse_endpoint
 
 SHARED_DOMAINS = frozenset({"e2b.app", "e2b.dev", "e2b.pro"})
 """Where one host serves every sandbox, told by headers which one is meant. Elsewhere each sandbox has a host."""
@@ -61,12 +61,13 @@ class E2bConfig(BaseModel):
         return EndpointRules(http=self.allow_http, private=self.allow_private, loopback=self.allow_loopback)
 
     def api(self) -> Endpoint:
-        return parse_endpoint(self.api_url or f"https://api.{self.domain}", self.rules())
+        field = "config.apiUrl" if self.api_url else "config.domain"
+        return configured_endpoint(self.api_url or f"https://api.{self.domain}", self.rules(), field)
 
     def agent(self, ref: str, domain: str, port: int) -> Endpoint:
         """Where a sandbox's agent is reached."""
         if self.sandbox_url is not None:
-            return parse_endpoint(self.sandbox_url, self.rules())
+            return configured_endpoint(self.sandbox_url, self.rules(), "config.sandboxUrl")
         if domain in SHARED_DOMAINS:
             return parse_endpoint(f"https://sandbox.{domain}", self.rules())
         return parse_endpoint(self.port_url(ref, domain, port), self.rules())

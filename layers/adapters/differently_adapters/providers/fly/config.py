@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from differently_core.model import features
 from differently_core.model.record import camel
 
-from ...http import Endpoint, EndpointRules, parse_endpoint
+from ...http import Endpoint, EndpointRules, configured_endpoint
 
 Name = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[\x21-\x7e]+$")]
 
@@ -56,4 +56,4 @@ class FlyConfig(BaseModel):
         return EndpointRules(http=self.allow_http, private=self.allow_private, loopback=self.allow_loopback)
 
     def api(self) -> Endpoint:
-        return parse_endpoint(self.api_url, self.rules())
+        return configured_endpoint(self.api_url, self.rules(), "config.apiUrl")

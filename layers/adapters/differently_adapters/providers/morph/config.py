@@ -6,11 +6,10 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from differently_core.errors import InvalidRequest
 from differently_core.model import features
 from differently_core.model.record import camel
 
-from ...http import Endpoint, EndpointRules, parse_endpoint
+from ...http import Endpoint, EndpointRules, configured_endpoint
 
 Amount = Annotated[int, Field(ge=1)]
 
@@ -52,8 +51,4 @@ class MorphConfig(BaseModel):
         return EndpointRules(http=self.allow_http, private=self.allow_private, loopback=self.allow_loopback)
 
     def api(self) -> Endpoint:
-        try:
-            return parse_endpoint(self.api_url, self.rules())
-        except InvalidRequest as error:
-            error.details["field"] = "config.apiUrl"
-            raise
+        return configured_endpoint(self.api_url, self.rules(), "config.apiUrl")
