@@ -14,6 +14,7 @@ from typing import Any, Final
 from differently_api.app import RAW_BYTES_MAX
 from differently_api.failures import RETRY_AFTER_SECONDS, UNAUTHENTICATED
 from differently_api.route import Access, AnyRoute, Group
+from differently_core.errors import REACTIONS, RateLimited
 
 AUTHORIZER: Final = "key"
 AUTHORIZER_SECONDS: Final = 60
@@ -105,7 +106,7 @@ class GatewayAnswer:
             "X-Request-Id": "context.requestId",
         }
         if self.status == 429:
-            headers["Retry-After"] = f"'{RETRY_AFTER_SECONDS['soon']}'"
+            headers["Retry-After"] = f"'{RETRY_AFTER_SECONDS[REACTIONS[self.code].retry]}'"
         if self.status == 401:
             headers["WWW-Authenticate"] = "'Bearer'"
         return {
@@ -136,9 +137,9 @@ ANSWERS: Final = (
     GatewayAnswer("MISSING_AUTHENTICATION_TOKEN", 404, "not_found", "There is no such path and method in this API."),
     GatewayAnswer("RESOURCE_NOT_FOUND", 404, "not_found", "There is no such path in this API."),
     GatewayAnswer("REQUEST_TOO_LARGE", 413, "payload_too_large", _TOO_LARGE, {"limit": RAW_BYTES_MAX}),
-    GatewayAnswer("THROTTLED", 429, "rate_limited", "More requests than this installation takes; repeat it later."),
+    GatewayAnswer("THROTTLED", 429, RateLimited.code, "More requests than this installation takes; repeat it later."),
     GatewayAnswer(
-        "QUOTA_EXCEEDED", 429, "rate_limited", "More requests than this installation takes; repeat it later."
+        "QUOTA_EXCEEDED", 429, RateLimited.code, "More requests than this installation takes; repeat it later."
     ),
     GatewayAnswer("AUTHORIZER_FAILURE", 500, "internal", _FAULT),
     GatewayAnswer("AUTHORIZER_CONFIGURATION_ERROR", 500, "internal", _FAULT),

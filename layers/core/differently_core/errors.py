@@ -4,6 +4,7 @@
     ├── InvalidRequest            the request can never succeed as written
     │   ├── PayloadTooLarge       a body, file or output is over its limit
     │   └── MethodNotAllowed      the path exists, without this method
+    ├── RateLimited               more calls at once than this installation takes
     ├── Unauthenticated           no key, or a key that is not valid
     ├── Forbidden                 a valid key without the scope
     │   └── Suspended             the organization or project takes nothing new
@@ -70,6 +71,9 @@ REACTIONS: Mapping[str, Reaction] = {
     "invalid_request": _reaction(400, "no", "invalid_request", "The request can never succeed as written."),
     "payload_too_large": _reaction(413, "no", "payload_too_large", "A body, file or output is over its limit."),
     "method_not_allowed": _reaction(405, "no", "method_not_allowed", "This path does not have that method."),
+    "rate_limited": _reaction(
+        429, "soon", "rate_limited", "More requests at once than this installation takes; its gateway says so."
+    ),
     "unauthenticated": _reaction(401, "no", "unauthenticated", "The API key is missing or not valid."),
     "forbidden": _reaction(403, "no", "forbidden", "The API key is valid but lacks the scope."),
     "suspended": _reaction(403, "no", "suspended", "Nothing new may start in this organization or project."),
@@ -128,6 +132,12 @@ class PayloadTooLarge(InvalidRequest):
 
 class MethodNotAllowed(InvalidRequest):
     code = "method_not_allowed"
+
+
+class RateLimited(DifferentlyError):
+    """Answered by the gateway in front of a deployed installation, before any of our code runs."""
+
+    code = "rate_limited"
 
 
 class Unauthenticated(DifferentlyError):

@@ -67,6 +67,7 @@ def test_a_code_is_shown_as_itself_or_as_a_known_one(code: str):
         # ours: a bug of our own counts, and never poisons a pool
         ("internal", 500, True, False),
         ("quota_exceeded", 429, False, False),
+        ("rate_limited", 429, False, False),
         ("forbidden", 403, False, False),
     ],
 )
