@@ -20,7 +20,7 @@ from .routes.ports import ExposedPort, ExposePort
 from .routes.project_secrets import ProjectSecretView, PutProjectSecret
 from .routes.secrets import PutSecret, SecretView
 from .routes.templates import PutProfile, PutTemplate
-from .routes.tenancy import CreateOrg, CreateProject, Quota, RepairQuota, RepairView, Suspend
+from .routes.tenancy import CreateOrg, CreateProject, Quota, RepairQuota, RepairView, Suspend, UpdateOrg
 
 SANDBOX = "sbx_01JBM2ZQ5KD3V9T7C8R1X4W6YA"
 SNAPSHOT = "snap_01JBM2ZQ7M0N4P6R8T1V3X5Z7B"
@@ -75,6 +75,7 @@ EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
     ExposePort: {"port": 3000, "ttlSeconds": 3600},
     ExposedPort: {"port": 3000, "url": "https://3000-7f3a.ports.example.com/", "expiresAt": LATER},
     CreateOrg: {"name": "Research", "weight": 1, "quota": {"maxConcurrent": 200}},
+    UpdateOrg: {"weight": 3},
     CreateProject: {"name": "Agents"},
     RepairQuota: {"dryRun": True},
     RepairView: {

@@ -9,6 +9,10 @@ import pytest
 from differently_adapters.providers.fake import Refuse
 from differently_core.contract import Operation
 from differently_core.errors import ProviderUnavailable
+from differently_core.model.event import Event
+from differently_core.model.record import Table
+from differently_core.operations.catalog import CACHE_SECONDS, Catalog
+from differently_core.runtime.ids import OrgId
 from tests.support.api import Reply, Tenant, World
 
 
@@ -148,6 +152,48 @@ def test_an_organization_gets_projects_keys_and_work(world: World) -> None:
     key = op(world, "POST", "/v1/api-keys", body).json()
     assert (key["org"], key["project"]) == (identity, project.json()["id"])
     assert world.call("POST", "/v1/sandboxes", {}, token=key["token"]).status == 202
+
+
+def test_an_organization_s_name_and_weight_can_be_changed(world: World, acme: Tenant) -> None:
+    path = f"/v1/orgs/{acme.org}"
+    before = op(world, "GET", path).json()
+    elsewhere = Catalog(world.store, world.core.clock)
+    assert elsewhere.org(OrgId(acme.org)).weight == 1
+
+    heavier = op(world, "PATCH", path, {"weight": 7})
+    assert (heavier.status, heavier.json()) == (200, {**before, "weight": 7})
+    renamed = op(world, "PATCH", path, {"name": "Acme Research"}).json()
+    assert renamed == {**before, "weight": 7, "name": "Acme Research"} == op(world, "GET", path).json()
+    assert renamed in op(world, "GET", "/v1/orgs").json()["items"]
+    assert world.core.catalog.org(OrgId(acme.org)).weight == 7
+
+    world.clock.advance(CACHE_SECONDS)
+    assert elsewhere.org(OrgId(acme.org)).weight == 7
+
+
+def test_a_change_of_an_organization_is_one_version_and_one_event(world: World, acme: Tenant) -> None:
+    """The same change again is none; what it admits, and whom, is told by the log."""
+    version = world.core.catalog.org(OrgId(acme.org)).version
+    for _ in range(2):
+        assert op(world, "PATCH", f"/v1/orgs/{acme.org}", {"weight": 7, "name": "Other"}).status == 200
+    assert op(world, "PATCH", f"/v1/orgs/{acme.org}", {}).json()["weight"] == 7
+
+    assert world.core.catalog.org(OrgId(acme.org)).version == version + 1
+    rows = world.store.query(Table.LOG, f"EVT#{acme.org}").rows
+    (event,) = [row for row in rows if isinstance(row, Event) and row.action == "org.update"]
+    assert event.actor.startswith("key_")
+    assert event.details == {"weight_before": 1, "weight": 7, "renamed": True}
+
+
+def test_a_change_of_an_organization_is_refused_where_it_makes_no_sense(world: World, acme: Tenant) -> None:
+    path = f"/v1/orgs/{acme.org}"
+    bodies: list[dict[str, Any]] = [{"weight": 0}, {"weight": 1001}, {"weight": True}, {"name": ""}, {"quota": {}}]
+    for body in bodies:
+        assert op(world, "PATCH", path, body).code == "invalid_request"
+    assert op(world, "PATCH", "/v1/orgs/org_00000000000000000000000000", {"weight": 2}).code == "not_found"
+    assert world.call("PATCH", path, {"weight": 2}, token=acme.token).code == "forbidden"
+    assert op(world, "POST", f"{path}/archive").status == 202
+    assert op(world, "PATCH", path, {"weight": 2}).code == "invalid_state"
 
 
 def test_quotas_are_read_replaced_and_counted(world: World, acme: Tenant) -> None:

@@ -24,6 +24,7 @@ from ..route import Access, Answer, Call, Group, Method, NoBody, NoQuery, Route
 from .paging import PageQuery, next_cursor
 
 DisplayName = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Weight = Annotated[int, Field(ge=1, le=1000)]
 Amount = Annotated[int, Field(ge=0, le=UNLIMITED)]
 Cpus = Annotated[float, Field(ge=0, le=UNLIMITED // 1000)]
 _TOTAL, _EACH = Limits().total, Limits().each
@@ -136,9 +137,17 @@ def _cpus(millis: int) -> float | None:
 
 class CreateOrg(Wire):
     name: DisplayName
-    weight: Annotated[int, Field(ge=1, le=1000)] = 1
+    weight: Weight = 1
     """Its share when several organizations wait."""
     quota: Quota = Quota()
+
+
+class UpdateOrg(Wire):
+    """What is left out stays."""
+
+    name: DisplayName | None = None
+    weight: Weight | None = None
+    """Its share when several organizations wait."""
 
 
 class StateReasonView(Wire):
@@ -239,6 +248,11 @@ def list_orgs(call: Call[NoBody, PageQuery]) -> OrgPage:
 
 def get_org(call: Call[NoBody, NoQuery]) -> OrgView:
     return _org_view(call.core, standing.read(call.core, _org(call.params["org"]), None))
+
+
+def update_org(call: Call[UpdateOrg, NoQuery]) -> OrgView:
+    org = _org(call.params["org"])
+    return _org_view(call.core, tenants.update_org(call.core, call.caller, org, call.body.name, call.body.weight))
 
 
 def suspend_org(call: Call[Suspend, NoQuery]) -> OrgView:
@@ -411,6 +425,11 @@ ROUTES = (
     Route(
         Method.GET, "/v1/orgs/{org}", Group.ADMIN, Access.OPERATOR, get_org,
         "Read an organization", NoBody, NoQuery, OrgView,
+    ),
+    Route(
+        Method.PATCH, "/v1/orgs/{org}", Group.ADMIN, Access.OPERATOR, update_org,
+        "Change an organization's name or weight", UpdateOrg, NoQuery, OrgView, errors=(InvalidState,),
+        description="What waits is served by the new weight within seconds. Limits are changed with its quota.",
     ),
     Route(
         Method.POST, "/v1/orgs/{org}/suspend", Group.ADMIN, Access.OPERATOR, suspend_org,

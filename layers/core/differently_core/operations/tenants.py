@@ -49,6 +49,37 @@ def create_org(core: Core, caller: Caller, name: str, limits: Limits | None = No
     return org
 
 
+def update_org(core: Core, caller: Caller, org: OrgId, name: str | None, weight: int | None) -> Org:
+    """Change its name, or its share when several organizations wait; None leaves as it is, and no change is success.
+
+    Other processes go by the new weight as soon as they read their catalog again. Raises `NotFound`, `InvalidState`.
+    """
+    for _ in range(core.tuning.conflict_tries_max):
+        found = read(core, org, None)
+        assert isinstance(found, Org)
+        check_open(found)
+        changed = found.with_(
+            name=found.name if name is None else name, weight=found.weight if weight is None else weight
+        )
+        if changed == found:
+            return found
+        changed = changed.with_(version=found.version + 1)
+        event = core.event(
+            caller, "org.update", org, org,
+            details={"weight_before": found.weight, "weight": changed.weight, "renamed": changed.name != found.name},
+        )  # fmt: skip
+        actions: list[Action] = [
+            Put(changed, (Equals("version", found.version),), "org"),
+            Put(OrgEntry(id=org, name=changed.name, created_at=found.created_at), (), "entry"),
+            Put(event, (Absent(),), "event"),
+        ]
+        if isinstance(core.commit(actions), Committed):
+            core.catalog.forget()
+            core.nudges.dispatch()
+            return changed
+    raise StoreThrottled("This organization is being changed by others right now; repeat the call.")
+
+
 def create_project(core: Core, caller: Caller, org: OrgId, name: str, limits: Limits | None = None) -> Project:
     owner = read(core, org, None)
     check_open(owner)
