@@ -69,6 +69,7 @@ KINDS: Mapping[str, Row] = {
     "fly": Row(f"{_PROVIDERS}.fly", "FlyAdapter", TrustList.ALWAYS_EXTERNAL),
     "freestyle": Row(f"{_PROVIDERS}.freestyle", "FreestyleAdapter", TrustList.ALWAYS_EXTERNAL),
     "morph": Row(f"{_PROVIDERS}.morph", "MorphAdapter", TrustList.ALWAYS_EXTERNAL),
+    "northflank": Row(f"{_PROVIDERS}.northflank", "NorthflankAdapter", TrustList.ALWAYS_EXTERNAL),
     "opensandbox": Row(f"{_PROVIDERS}.opensandbox", "OpenSandboxAdapter", TrustList.OPERATOR_DECLARES),
     "remote": Row("differently_adapters.remote", "RemoteAdapter", TrustList.OPERATOR_DECLARES),
     "vercel": Row(f"{_PROVIDERS}.vercel", "VercelAdapter", TrustList.ALWAYS_EXTERNAL),

@@ -48,6 +48,7 @@ from .lines import LINE_BYTES_MAX, LineTooLong, lines
 from .redaction import Secrets
 
 if TYPE_CHECKING:
+    import httpcore
     import httpx
 
     from .connections import Countdown, Resolve, Transport
@@ -61,6 +62,8 @@ ERROR_BYTES_MAX: Final = 65_536
 SECRET_CHARACTERS_MIN: Final = 4
 """A value shorter than that is in any text by chance."""
 JSON: Final = "application/json"
+SWITCHED: Final = 101
+_PIECE: Final = 65_536
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 Sign = Callable[["Call", str, Mapping[str, str], bytes], Mapping[str, str]]
@@ -209,11 +212,23 @@ class Http:
         finally:
             answer.close()
 
+    @contextmanager
+    def switched(self, call: Call) -> Iterator[Streamed]:
+        """A connection that changed its protocol, as the call's headers asked for; closed in the end.
+
+        Any other answer than 101 is a refusal. What is said then goes by `receive` and `send`.
+        """
+        answer = self._send(call, switching=True)
+        try:
+            yield answer
+        finally:
+            answer.close()
+
     def close(self) -> None:
         """Close the connections; calls under way fail."""
         self._shared.close()
 
-    def _send(self, call: Call) -> Streamed:
+    def _send(self, call: Call, *, switching: bool = False) -> Streamed:
         end = self._clock.monotonic() + call.deadlines.total
         upload = _Upload(call.content) if _is_streamed(call.content) else None
         failure: BaseException
@@ -227,7 +242,7 @@ class Http:
         except Exception as error:
             failure = upload.failure if upload is not None and upload.failure else self._failure(error, call)
         else:
-            return Streamed(self, call, response, countdown, end).accepted()
+            return Streamed(self, call, response, countdown, end).accepted(switching=switching)
         # Raised out here, so that it carries no exception that holds the request.
         raise failure
 
@@ -344,7 +359,7 @@ class Streamed:
         self._countdown = countdown
         self._end = end
 
-    def accepted(self) -> Self:
+    def accepted(self, *, switching: bool = False) -> Self:
         """This answer, if its status is a success and its headers say that it is from the backend; else raises."""
         try:
             if self._http._check is not None:
@@ -352,7 +367,7 @@ class Streamed:
         except BadAnswer as error:
             failure = self._http._failure(error, self._call)
         else:
-            if 200 <= self.status < 300:
+            if self.status == SWITCHED if switching else 200 <= self.status < 300:
                 return self
             failure = self._http._refusal(self._call, self.status, self.headers, self._reason())
         self.close()
@@ -405,6 +420,23 @@ class Streamed:
 
     def lines(self, bytes_max: int = LINE_BYTES_MAX) -> Iterator[bytes]:
         return self._guarded_each(lines(self.chunks(), bytes_max))
+
+    def receive(self) -> bytes:
+        """What the other side sent next on a connection that was switched; empty at its end."""
+        data: bytes = self._guarded(lambda: self._timed(lambda: self._wire().read(_PIECE)))
+        return data
+
+    def send(self, data: bytes) -> None:
+        """To the other side of a connection that was switched."""
+        self._guarded(lambda: self._timed(lambda: self._wire().write(data)))
+
+    def _wire(self) -> httpcore.NetworkStream:
+        wire: httpcore.NetworkStream = self._response.extensions["network_stream"]
+        return wire
+
+    def _timed(self, act: Callable[[], T]) -> T:
+        with self._countdown.until(self._end):
+            return act()
 
     def interrupt(self) -> None:
         """Wake a thread that waits for more of the body: what it reads then is an end."""

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import parse_qs, urlsplit
 
 
@@ -36,7 +36,10 @@ class Request:
 
 @dataclass
 class Reply:
-    """`stream` is sent in chunks as it comes. `cut` closes the connection after so many bytes of the body."""
+    """`stream` is sent in chunks as it comes. `cut` closes the connection after so many bytes of the body.
+
+    `switched` has the connection after the head, to read from and to write to.
+    """
 
     status: int = 200
     body: bytes = b""
@@ -44,6 +47,7 @@ class Reply:
     stream: Iterable[bytes] | None = None
     cut: int | None = None
     dropped: bool = False
+    switched: Callable[[BinaryIO, BinaryIO], None] | None = None
 
 
 def told(status: int, value: Any, **headers: str) -> Reply:
@@ -105,6 +109,10 @@ class _Handler(BaseHTTPRequestHandler):
         reply = self.server.answerer(Request(self.command, self.path, headers, body))
         if reply.dropped:
             self.close_connection = True
+        elif reply.switched is not None:
+            self._head(reply)
+            self.close_connection = True
+            reply.switched(self.rfile, self.wfile)  # type: ignore[arg-type] # both are binary, and buffered or not
         elif reply.stream is not None:
             self._send_stream(reply, reply.stream)
         else:
@@ -126,7 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _head(self, reply: Reply, **more: str) -> None:
         self.send_response_only(reply.status)
-        if not self.server.keep_alive:
+        if not self.server.keep_alive and reply.switched is None:
             self.send_header("connection", "close")  # which also ends it on our side
         for name, value in {**reply.headers, **more}.items():
             self.send_header(re.sub("_", "-", name), value)

@@ -1,0 +1,280 @@
+"""The Northflank adapter: the contract's operations over the services of one project.
+
+A service's id is made of its owner, so every call finds it without a list, and checks by its description whose it is.
+Nothing about a sandbox is kept between calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import ClassVar, Final
+
+from differently_core.contract import (
+    SUPPORTED,
+    AdapterContext,
+    Capabilities,
+    Capacity,
+    Catalog,
+    CommandResult,
+    CreateRequest,
+    Declaration,
+    EgressRules,
+    ExecEvent,
+    Exposure,
+    FileContent,
+    Files,
+    Info,
+    Instance,
+    Instances,
+    InstanceState,
+    JobOutput,
+    Observation,
+    Observations,
+    Operation,
+    Owner,
+    SnapshotInfo,
+    SnapshotRequest,
+    Target,
+    Transition,
+    Transitioned,
+    Unsupported,
+    unsupported,
+)
+from differently_core.errors import (
+    DifferentlyError,
+    InvalidState,
+    NotFound,
+    ProviderUnavailable,
+)
+from differently_core.model import features
+from differently_core.model.exec import ExecRequest, FileInfo, Job, Stream
+from differently_core.model.pool import Trust
+
+from ...inside import Inside
+from ...names import sandbox_name
+from ...shell_files import Carriers
+from ...waiting import Waits, as_outage, begun
+from .api import Api
+from .config import NorthflankConfig
+from .making import Maker
+from .shell import NorthflankShell
+from .wire import ServiceRead
+
+CREATE_SECONDS: Final = 300.0
+"""Images are pulled when a service is made."""
+SETTLES_SECONDS: Final = 120.0
+DELETE_SECONDS: Final = 20.0
+"""So long a service is watched that is being deleted."""
+
+_LOST: Final = Unsupported("the_disk_would_be_lost")
+_MEMORY: Final = Unsupported("memory_is_never_kept")
+_NO_SNAPSHOTS: Final = Unsupported("no_capture_that_can_be_repeated")
+_NO_PORTS: Final = Unsupported("a_port_deploys_anew")
+_NEVER: Final[Declaration] = {
+    Operation.RENEW: Unsupported("nothing_expires"),
+    Operation.STOP: _LOST,
+    Operation.START: _LOST,
+    Operation.PAUSE: _MEMORY,
+    Operation.RESUME: _MEMORY,
+    Operation.CALL_OFF: _MEMORY,
+    Operation.SNAPSHOT: _NO_SNAPSHOTS,
+    Operation.SNAPSHOT_GET: _NO_SNAPSHOTS,
+    Operation.SNAPSHOT_DELETE: _NO_SNAPSHOTS,
+    Operation.PORT_EXPOSE: _NO_PORTS,
+    Operation.PORT_REVOKE: _NO_PORTS,
+    Operation.EGRESS_SET: Unsupported("policies_belong_to_the_account"),
+    Operation.DISCOVER: Unsupported("nothing_to_discover"),
+}
+
+
+class NorthflankAdapter:
+    kind: ClassVar[str] = "northflank"
+    operations: ClassVar[Declaration] = {**dict.fromkeys(Operation, SUPPORTED), **_NEVER}
+
+    def __init__(self, context: AdapterContext) -> None:
+        if not isinstance(context.config, NorthflankConfig):
+            raise TypeError("a northflank adapter needs a NorthflankConfig")
+        self._config = context.config
+        self._pool = context.pool
+        self._clock = context.clock
+        token = context.credential.get("token", "").strip()
+        self._api = Api(self._config, token, context.clock, context.untold)
+        self._maker = Maker(self._api, self._config, context.clock)
+
+    # The pool.
+
+    def info(self) -> Info:
+        return Info(
+            kind=self.kind, version="1", trust=Trust.EXTERNAL, isolation="container", idempotent_create=True,
+            settles_seconds=SETTLES_SECONDS, create_seconds=CREATE_SECONDS, description="Northflank services.",
+        )  # fmt: skip
+
+    def capabilities(self) -> Capabilities:
+        told = {features.EXEC, features.EXEC_STREAM, features.FILES, *self._config.features}
+        return Capabilities(
+            features=frozenset(told),
+            max_cpu_millis=max(plan.cpu_millis for plan in self._config.plans),
+            max_memory_mib=max(plan.memory_mib for plan in self._config.plans),
+            max_disk_gib=(self._config.ephemeral_storage_mib or 0) // 1024,
+        )
+
+    def capacity(self) -> Capacity:
+        return Capacity(bounded=False)
+
+    def health(self) -> None:
+        as_outage(self._api.look)
+
+    def verify_credential(self) -> None:
+        as_outage(self._api.look)
+
+    def discover(self) -> Catalog:
+        raise unsupported(self, Operation.DISCOVER, self._pool)
+
+    # Lifecycle.
+
+    def create(self, request: CreateRequest, deadline: float) -> Instance:
+        return self._maker.create(request, deadline)
+
+    def get(self, target: Target) -> Instance:
+        return self._find(target).instance()
+
+    def list(self, installation: str) -> Instances:
+        return [seen.instance() for seen in self._api.of_installation(installation)]
+
+    def observe_many(self, targets: Sequence[Target]) -> Observations:
+        seen = [self._observation(target) for target in targets]
+        silent = [told for told in seen if isinstance(told, ProviderUnavailable)]
+        if seen and len(silent) == len(seen):
+            raise silent[0]
+        return seen
+
+    def _observation(self, target: Target) -> Observation:
+        try:
+            return self.get(target)
+        except DifferentlyError as error:
+            return error
+
+    def delete(self, target: Target) -> None:
+        """Done when Northflank no longer has it."""
+        waits = Waits(self._clock, self._clock.monotonic() + DELETE_SECONDS)
+        try:
+            ref = self._find(target).id
+        except NotFound as error:
+            if error.details.get("foreign") and target.ref is not None:
+                raise
+            return
+        self._api.delete(ref)
+        while True:
+            try:
+                with begun():
+                    self._find(Target(target.owner, ref))
+            except NotFound:
+                return
+            if not waits.again():
+                raise ProviderUnavailable("Northflank has not deleted the service yet.")
+
+    def renew(self, target: Target, until: datetime) -> datetime | None:
+        raise unsupported(self, Operation.RENEW, self._pool)
+
+    # Commands, jobs and files.
+
+    def exec(self, target: Target, request: ExecRequest, output_bytes_max: int) -> CommandResult:
+        return self._inside(target).commands.exec(request, output_bytes_max)
+
+    def exec_stream(self, target: Target, request: ExecRequest, quiet_seconds: float) -> Iterator[ExecEvent]:
+        yield from self._inside(target).commands.stream(request, quiet_seconds)
+
+    def job_start(self, target: Target, job: str, request: ExecRequest) -> Job:
+        return self._inside(target).jobs.start(target, job, request)
+
+    def job_status(self, target: Target, job: str) -> Job:
+        return self._inside(target).jobs.status(target, job)
+
+    def job_output(self, target: Target, job: str, stream: Stream, offset: int, limit: int) -> JobOutput:
+        return self._inside(target).jobs.output(target, job, stream, offset, limit)
+
+    def job_stop(self, target: Target, job: str) -> Job:
+        return self._inside(target).jobs.stop(target, job)
+
+    def job_interrupt(self, target: Target, job: str) -> Job:
+        return self._inside(target).jobs.interrupt(target, job)
+
+    def file_read(self, target: Target, path: str) -> FileContent:
+        return self._inside(target).files.read(path)
+
+    def file_write(self, target: Target, path: str, data: Iterable[bytes]) -> FileInfo:
+        return self._inside(target).files.write(path, data)
+
+    def file_list(self, target: Target, path: str) -> Files:
+        return self._inside(target).files.list(path)
+
+    def file_stat(self, target: Target, path: str) -> FileInfo:
+        return self._inside(target).files.stat(path)
+
+    def file_delete(self, target: Target, path: str) -> None:
+        self._inside(target).files.delete(path)
+
+    def _inside(self, target: Target) -> Inside:
+        shell = NorthflankShell(self._api, self._running(target).id, self._clock)
+        return Inside(shell, self._clock, Carriers(upload=shell.upload))
+
+    # What Northflank has no safe way for.
+
+    def stop(self, target: Target, deadline: float) -> Instance:
+        raise unsupported(self, Operation.STOP, self._pool)
+
+    def start(self, target: Target, deadline: float) -> Instance:
+        raise unsupported(self, Operation.START, self._pool)
+
+    def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        raise unsupported(self, Operation.PAUSE, self._pool)
+
+    def resume(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        raise unsupported(self, Operation.RESUME, self._pool)
+
+    def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
+        raise unsupported(self, Operation.CALL_OFF, self._pool)
+
+    def snapshot(self, target: Target, request: SnapshotRequest, deadline: float) -> SnapshotInfo:
+        raise unsupported(self, Operation.SNAPSHOT, self._pool)
+
+    def snapshot_get(self, owner: Owner, ref: str) -> SnapshotInfo:
+        raise unsupported(self, Operation.SNAPSHOT_GET, self._pool)
+
+    def snapshot_delete(self, owner: Owner, ref: str) -> None:
+        raise unsupported(self, Operation.SNAPSHOT_DELETE, self._pool)
+
+    def port_expose(self, target: Target, port: int, seconds: int) -> Exposure:
+        raise unsupported(self, Operation.PORT_EXPOSE, self._pool)
+
+    def port_revoke(self, target: Target, port: int) -> None:
+        raise unsupported(self, Operation.PORT_REVOKE, self._pool)
+
+    def egress_set(self, target: Target, rules: EgressRules) -> None:
+        raise unsupported(self, Operation.EGRESS_SET, self._pool)
+
+    def close(self) -> None:
+        self._api.http.close()
+
+    # One service.
+
+    def _find(self, target: Target) -> ServiceRead:
+        try:
+            seen = self._api.service(target.ref or sandbox_name(target.owner))
+        except NotFound:
+            raise _missing(target) from None
+        if seen.owner != target.owner:
+            raise _missing(target, foreign=True)
+        return seen
+
+    def _running(self, target: Target) -> ServiceRead:
+        seen = self._find(target)
+        if seen.at is not InstanceState.RUNNING:
+            raise InvalidState(f"The sandbox is {seen.at}.")
+        return seen
+
+
+def _missing(target: Target, *, foreign: bool = False) -> NotFound:
+    details = {"foreign": True} if foreign else {}
+    return NotFound(f"Sandbox {target.owner.sandbox} does not exist at Northflank.", **details)
