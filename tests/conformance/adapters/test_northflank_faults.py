@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -251,7 +252,7 @@ def test_a_next_page_that_nothing_leads_to_is_an_error(fake: FakeNorthflank, ada
 # Commands.
 
 
-def test_a_command_is_asked_for_once_and_its_pings_are_answered(
+def test_a_command_is_asked_for_once_and_its_messages_may_come_in_parts(
     fake: FakeNorthflank, adapter: NorthflankAdapter
 ) -> None:
     target = created(adapter)
@@ -260,7 +261,6 @@ def test_a_command_is_asked_for_once_and_its_pings_are_answered(
     (first,) = fake.asked
     assert first["data"]["context"].keys() == {"command", "shell", "encoding", "tty"}  # it takes no nulls
     assert len(asked(fake, *EXEC)) == 1
-    assert set(fake.pongs) == {b"are you there"}
 
 
 @pytest.mark.parametrize("act", [drop_before, html(502), say(500, "failed"), say(401, "Unauthorized")])
@@ -333,6 +333,23 @@ def test_a_token_that_commands_are_refused_for_is_told_as_that(
         adapter.exec(target, ECHO, 100)
     assert told.value.settled
     assert TOKEN not in str(told.value)
+
+
+def test_a_ping_gets_its_pong(fake: FakeNorthflank, adapter: NorthflankAdapter) -> None:
+    target, pongs, over = created(adapter), list[bytes](), threading.Event()
+
+    def asks(socket: ServerSocket) -> None:
+        socket.frame(0x89, b"are you there")
+        socket.frame(0x88, b"")
+        assert list(socket.heard()) == []  # which ends when the client closes
+        pongs.extend(socket.pongs)
+        over.set()
+
+    befall(fake, EXEC, instead(asks))
+    with pytest.raises(ExecUnconfirmed):
+        adapter.exec(target, ECHO, 100)
+    assert over.wait(10)
+    assert pongs == [b"are you there"]
 
 
 @pytest.mark.parametrize("size", [0, 1, PART_BYTES, PART_BYTES + 1])

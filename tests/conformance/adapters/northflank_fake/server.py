@@ -65,7 +65,6 @@ class FakeNorthflank:
         self.leaving = 1
         self.asked: list[dict[str, Any]] = []
         """What commands were asked for with."""
-        self.pongs: list[bytes] = []
         self.faults: list[Fault] = []
         self.requests: list[Request] = []
         self.up = True
@@ -196,7 +195,6 @@ class FakeNorthflank:
                     if message["type"] == "payload":
                         process.stdin.write(message["data"].encode())
                         process.stdin.flush()
-            self.pongs += socket.pongs
 
         typing = threading.Thread(target=typed, name="stand-in-typed", daemon=True)
         typing.start()
@@ -211,8 +209,10 @@ class FakeNorthflank:
         if not untold:
             with suppress(OSError):
                 socket.tell("completion", {"exitCode": str(code), "status": "success" if not code else "failed"})
-            # What is closed with something unread takes back what was sent: so the client closes first.
-            typing.join(CLOSE_SECONDS)
+        with suppress(OSError):
+            socket.frame(0x88, b"")
+        # What is closed with something unread takes back what was sent: so the client closes first.
+        typing.join(CLOSE_SECONDS)
 
 
 _SERVICES = f"/v1/projects/{PROJECT}/services"
