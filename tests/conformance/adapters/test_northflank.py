@@ -56,6 +56,13 @@ class NorthflankUnderTest(UnderTest):
     def state_digest(self) -> str:
         return f"{[(one.box.id, one.status, one.leaving, one.body) for one in self.fake.services.values()]}"
 
+    def lose_answer(self, operation: Operation) -> None:
+        """A command's handshake is no answer: it begins behind it."""
+        if self.routes[operation] == self.routes[Operation.EXEC]:
+            self.fake.untold = 1
+        else:
+            super().lose_answer(operation)
+
     @contextlib.contextmanager
     def losing_completions(self) -> Iterator[None]:
         self.fake.untold = ALWAYS
