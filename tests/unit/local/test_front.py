@@ -79,7 +79,8 @@ def test_a_taken_port_is_named() -> None:
 
 
 def test_a_stop_lets_an_answer_finish_and_closes_idle_connections(serving: Front, slow: Slow) -> None:
-    with connect(serving) as busy, connect(serving) as idle:
+    # Connections are taken in their order: when the second one is answered, the first one is no longer in the backlog.
+    with connect(serving) as idle, connect(serving) as busy:
         busy.sendall(GET)
         assert slow.begun.acquire(timeout=SECONDS_MAX)
         stopped: list[bool] = []
