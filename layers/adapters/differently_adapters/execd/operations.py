@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 
 from differently_core.contract import CommandResult, ExecEvent, FileContent, JobOutput, Target
@@ -13,12 +14,12 @@ from .client import Execd
 from .files import Files
 
 
-class ThroughExecd:
+class ThroughExecd(ABC):
     """Commands, jobs and files. The adapter says how a running sandbox's execd is reached, having checked its owner."""
 
+    @abstractmethod
     def _reach(self, target: Target) -> Execd:
         """Raises `NotFound` for what is not the owner's, `InvalidState` for what does not run."""
-        raise NotImplementedError
 
     def exec(self, target: Target, request: ExecRequest, output_bytes_max: int) -> CommandResult:
         return self._reach(target).exec(request, output_bytes_max)
