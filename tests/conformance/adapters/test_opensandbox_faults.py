@@ -686,14 +686,14 @@ def test_a_delete_by_another_process_is_not_taken_for_a_missing_snapshot(
 
 # Egress.
 
-HELD = {"egress": "allowlist", "egressAllow": ["pypi.org", "10.0.0.0/8"], "egressProbe": "127.0.0.1:1"}
+HELD = {"egress": "allowlist", "egressAllow": ["files.test", "10.0.0.0/8"], "egressProbe": "127.0.0.1:1"}
 
 
 def test_egress_is_told_at_the_create_and_tried_in_the_sandbox(fake: FakeOpenSandbox, make: Make) -> None:
     adapter = make(**HELD)
     assert features.EGRESS_CONTROL in adapter.capabilities().features
     created(adapter)
-    rules = [{"action": "allow", "target": "pypi.org"}, {"action": "allow", "target": "10.0.0.0/8"}]
+    rules = [{"action": "allow", "target": "files.test"}, {"action": "allow", "target": "10.0.0.0/8"}]
     assert bodies(fake)[0]["networkPolicy"] == {"defaultAction": "deny", "egress": rules}
     assert features.EGRESS_CONTROL not in make().capabilities().features
 
@@ -731,9 +731,9 @@ def test_a_pool_whose_egress_is_not_held_is_not_well_and_makes_no_sandbox(
         ({"egress": "rules"}, EgressRules(EgressAction.DENY, ("a.test",), ("b.test",)),
          ("deny", [("deny", "b.test"), ("allow", "a.test")])),
         ({"egress": "none"}, EgressRules(EgressAction.DENY, ("a.test",)), ("deny", [])),
-        (HELD, EgressRules(EgressAction.DENY, ("pypi.org", "evil.test")), ("deny", [("allow", "pypi.org")])),
+        (HELD, EgressRules(EgressAction.DENY, ("files.test", "evil.test")), ("deny", [("allow", "files.test")])),
         (HELD, EgressRules(EgressAction.ALLOW, (), ("10.1.0.0/16",)),
-         ("deny", [("deny", "10.1.0.0/16"), ("allow", "pypi.org"), ("allow", "10.0.0.0/8")])),
+         ("deny", [("deny", "10.1.0.0/16"), ("allow", "files.test"), ("allow", "10.0.0.0/8")])),
     ],
 )  # fmt: skip
 def test_a_sandbox_gets_its_own_rules_within_the_pools(

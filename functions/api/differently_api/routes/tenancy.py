@@ -57,6 +57,8 @@ class Quota(Wire):
     max_disk_gib: Amount | None = None
     max_ttl_seconds: Annotated[int, Field(ge=1, le=UNLIMITED, alias="maxTTLSeconds")] = Limits().ttl_seconds_max
     max_queued: Amount = Limits().queued_max
+    """Sandboxes of an organization that may wait at once. Counted as the queue is worked on, so a burst can pass it; a
+    project's own is kept and does not limit it yet."""
     max_snapshots: Amount = Limits().snapshots_max
     """Snapshots kept at once."""
     max_snapshot_gib: Amount | None = None

@@ -72,7 +72,7 @@ class OpenSandboxConfig(BaseModel):
     egress: Egress = Egress.OPEN
     """Enforced by OpenSandbox's sidecar, and checked in every sandbox."""
     egress_allow: Annotated[tuple[Target, ...], Field(max_length=256)] = ()
-    """Names such as `pypi.org` and `*.example.com`, addresses and CIDR blocks."""
+    """Names such as `files.example.org` and `*.example.com`, addresses and CIDR blocks."""
     egress_probe: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]{1,253}:[0-9]{1,5}$")] = "1.1.1.1:443"
     """An address that nobody allows: a sandbox that reaches it shows that the rules have no effect."""
     allow_http: bool = False
