@@ -247,6 +247,10 @@ def _check_head(head: h11.Request) -> None:
         raise Unreadable(505, InvalidRequest("Speak HTTP/1.1 to this server."))
     if not head.target.startswith(b"/"):
         raise Unreadable(400, InvalidRequest("The request line must name a path that starts with a slash."))
+    framing = {name for name, _ in head.headers if name in (b"content-length", b"transfer-encoding")}
+    if len(framing) > 1:
+        # Whoever forwarded this may have read its length the other way: what one takes for a body is another's request.
+        raise Unreadable(400, InvalidRequest("Send Content-Length or Transfer-Encoding, not both."))
     length = next((value for name, value in head.headers if name == b"content-length"), b"0")
     if int(length) > BODY_BYTES_MAX:
         raise _TOO_LARGE

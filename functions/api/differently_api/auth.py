@@ -61,9 +61,14 @@ def context_of(key: ApiKey) -> dict[str, str]:
 
 
 def _token(event: Event) -> str:
+    """The one key that was sent. Of two, which counts would depend on who reads them, so neither does."""
     headers: Mapping[str, Any] = event.get("headers") or {}
-    given = next((str(value) for name, value in headers.items() if name.lower() == "authorization"), "")
-    scheme, _, token = given.strip().partition(" ")
+    several: Mapping[str, Any] = event.get("multiValueHeaders") or {}
+    given = [str(value) for name, value in headers.items() if name.lower() == "authorization"]
+    sent = [value for name, values in several.items() if name.lower() == "authorization" for value in values]
+    if len(given) != 1 or len(sent) > 1:
+        raise Unauthenticated(UNAUTHENTICATED)
+    scheme, _, token = given[0].strip().partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token.isascii() or len(token) > TOKEN_MAX:
         raise Unauthenticated(UNAUTHENTICATED)

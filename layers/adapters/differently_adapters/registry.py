@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
+from typing import Final
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
@@ -132,8 +134,23 @@ def parse_config(kind: str, config: Mapping[str, JsonValue]) -> BaseModel:
         # Only the place and the rule are quoted: the value may be a secret put in the wrong field.
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         field = ".".join(str(part) for part in ("config", *first["loc"]))
-        message = f"A {kind} pool cannot use this configuration: {field}: {first['msg']}."
+        message = f"A pool of kind {kind} cannot use this configuration: {field}: {_rule(first['type'], first['msg'])}."
     raise InvalidRequest(message, field=field, adapter=kind)
+
+
+_SUBJECT = re.compile(r"^\w+ should ")
+"""pydantic says `Input should be…`; the field was named already."""
+_RULES: Final = {
+    "extra_forbidden": "there is no such setting; leave it out",
+    "missing": "is required",
+    "path_type": "must be a path",
+}
+
+
+def _rule(kind: str, text: str) -> str:
+    """What was not met, in words that need no knowledge of Python."""
+    rule = _RULES.get(kind) or _SUBJECT.sub("must ", text.removeprefix("Value error, ")).rstrip(".")
+    return f"{rule[:1].lower()}{rule[1:]}"
 
 
 def fingerprint(kind: str, config: Mapping[str, JsonValue]) -> str:
@@ -164,7 +181,7 @@ def _credential(registration: Registration, given: Mapping[str, str] | None) -> 
 
 def _unusable(registration: Registration, rule: str) -> InvalidRequest:
     return InvalidRequest(
-        f"The credential of a {registration.kind} pool {rule}.", field="credential", adapter=registration.kind
+        f"The credential of a pool of kind {registration.kind} {rule}.", field="credential", adapter=registration.kind
     )
 
 

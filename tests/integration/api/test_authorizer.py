@@ -55,6 +55,18 @@ def test_anything_else_is_unauthorized(memory: World, authorization: str | None)
         memory.app.authorizer(event(given))
 
 
+@pytest.mark.parametrize("names", [("Authorization", "Authorization"), ("Authorization", "authorization")])
+def test_of_two_keys_neither_counts(memory: World, names: tuple[str, str]) -> None:
+    """A front and a function may each read another one of the two."""
+    tokens = [f"Bearer {memory.tenant().token}", f"Bearer {memory.operator}"]
+    both: dict[str, list[str]] = {}
+    for name, token in zip(names, tokens, strict=True):
+        both.setdefault(name, []).append(token)
+    asked = {**event(None), "headers": {name: sent[-1] for name, sent in both.items()}, "multiValueHeaders": both}
+    with pytest.raises(Exception, match=r"^Unauthorized$"):
+        memory.app.authorizer(asked)
+
+
 def test_revoked_expired_and_unknown_keys_look_alike(memory: World) -> None:
     tenant = memory.tenant()
     identity = "key_" + tenant.token.split("_")[1]

@@ -350,6 +350,19 @@ def test_text_bodies_may_come_as_base64(plane: tuple[World, str, str]) -> None:
     assert world.deliver(event).json()["labels"] == {"a": "b"}
 
 
+@pytest.mark.parametrize("encoding", ["gzip", "br", "gzip, identity", "x-unheard-of"])
+@pytest.mark.parametrize("sent", ["{}", ""])
+def test_a_compressed_body_is_refused_and_never_taken_as_it_is(
+    plane: tuple[World, str, str], encoding: str, sent: str
+) -> None:
+    """A newcomer's gzip was stored as the file's own bytes."""
+    world, token, _ = plane
+    reply = world.call("POST", "/v1/sandboxes", sent, token=token, headers={"Content-Encoding": encoding})
+    assert (reply.status, reply.json()["error"]["details"]) == (400, {"field": "Content-Encoding"})
+    plain = world.call("POST", "/v1/sandboxes", sent, token=token, headers={"Content-Encoding": "Identity"})
+    assert plain.status == 202
+
+
 def test_names_in_messages_are_short_and_printable(plane: tuple[World, str, str]) -> None:
     for name in ("x" * 100_000, "a\nb\u202e", "🍌"):
         reply = send(plane, SANDBOXES, {name: 1})

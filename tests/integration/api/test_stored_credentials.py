@@ -102,6 +102,9 @@ def test_every_change_is_an_event_without_a_value(memory: World) -> None:
         {"token": 5},
         {"token": None},
         {"token": f"{FIRST}\0"},
+        {"token": f"{FIRST}\n"},
+        {"token": f" {FIRST}"},
+        {"token": "\n"},
         {"token": "é" * 2049},
         {FIRST.upper(): "x"},
         {f"{FIRST} ": "x"},
@@ -148,3 +151,9 @@ def test_without_its_key_an_installation_keeps_nothing(memory: World) -> None:
     assert (reply.status, reply.code) == (503, "provider_unavailable")
     memory.sealer.up = True
     assert op(memory, "GET", "/v1/admin/secrets/eu").status == 404
+
+
+def test_a_value_of_many_lines_keeps_its_last_line_break(memory: World) -> None:
+    """A private key in PEM ends with one; only a token of one line was pasted wrongly."""
+    pem = "-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----\n"
+    assert op(memory, "PUT", "/v1/admin/secrets/eu", {"fields": {"key": pem}}).status == 201

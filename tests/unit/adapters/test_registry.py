@@ -277,3 +277,23 @@ def test_importing_the_registry_loads_no_provider() -> None:
 def test_every_operation_is_declared_by_every_kind() -> None:
     for kind in KINDS:
         assert set(load(kind).adapter.operations) == set(Operation)
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "rule"),
+    [
+        ("opensandbox", {}, "is required"),
+        ("devhost", {"root": 7}, "must be a path"),
+        ("opensandbox", {"apiUrl": "https://a.example", "runtime": 1}, "must be "),
+        ("fake", {"no": 1}, "there is no such setting; leave it out"),
+    ],
+)
+def test_a_refused_configuration_is_told_without_the_words_of_a_library(
+    kind: str, config: dict[str, JsonValue], rule: str
+) -> None:
+    """Operators read that an input "is not a valid path for <class 'pathlib.Path'>", and of "A opensandbox pool"."""
+    with pytest.raises(InvalidRequest) as refused:
+        registry.parse_config(kind, config)
+    assert refused.value.message.startswith(f"A pool of kind {kind} cannot use this configuration: config.")
+    assert rule in refused.value.message
+    assert not {"Input", "class", "Extra inputs"} & set(refused.value.message.replace("<", " ").split())

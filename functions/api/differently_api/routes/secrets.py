@@ -31,6 +31,9 @@ def _checked(given: object) -> object:
     for value in given.values():
         if not isinstance(value, str) or not value or "\0" in value:
             raise ValueError("every value is a text that is not empty and holds no NUL")
+        if value != value.strip() and "\n" not in value.strip():
+            # A key file in PEM has lines and ends with one; a token that was pasted with its line break never works.
+            raise ValueError("a value of one line begins or ends with white space; paste it without")
         size = len(value.encode())  # the parser of JSON has let no lone surrogate through
         if size > SEALED_BYTES_MAX:
             raise ValueError(

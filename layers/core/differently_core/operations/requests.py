@@ -165,8 +165,8 @@ class CreateSandbox(Wire):
     max_run_seconds: Annotated[int, Field(ge=0, le=TTL_SECONDS_CEILING)] | None = None
     """Running for so long at a stretch it is paused, or stopped, or where its pool can do neither ended. 0 is never."""
     idle_timeout_seconds: IdleSeconds | None = None
-    """Not used for so long it is paused, or stopped where the pool cannot pause, and wakes on its next use. 0 is never;
-    absent means the operator's default."""
+    """Not used for so long it is paused, or stopped where the pool cannot pause, and wakes on its next use. 0 is never,
+    else at least 10; absent means the operator's default."""
     queue_timeout_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
     """0 refuses at once what cannot start now."""
     priority: Annotated[int, Field(ge=PRIORITY_MIN, le=PRIORITY_MAX)] = 0
@@ -199,7 +199,7 @@ class UpdateSandbox(Wire):
     ttl_seconds: Annotated[int, Field(ge=1, le=TTL_SECONDS_CEILING)] | None = None
     """Counted from now."""
     idle_timeout_seconds: IdleSeconds | None = None
-    """0 is never. Counted from now."""
+    """0 is never, else at least 10. Counted from now."""
     labels: Labels | None = None
 
 
