@@ -7,11 +7,11 @@ this table can hide a route and can never open one, because handlers take caller
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from differently_api.app import RAW_BYTES_MAX
+from differently_api.app import EXPOSED, RAW_BYTES_MAX
 from differently_api.failures import RETRY_AFTER_SECONDS, UNAUTHENTICATED
 from differently_api.route import Access, AnyRoute, Group
 from differently_core.errors import REACTIONS, RateLimited
@@ -32,8 +32,11 @@ class Uris:
     stream: str | None
 
 
-def definition(name: str, routes: Iterable[AnyRoute], uris: Uris) -> dict[str, Any]:
-    """An OpenAPI document with API Gateway's extensions, and without schemas: bodies are checked by the functions."""
+def definition(name: str, routes: Iterable[AnyRoute], uris: Uris, origins: Sequence[str] = ()) -> dict[str, Any]:
+    """An OpenAPI document with API Gateway's extensions, and without schemas: bodies are checked by the functions.
+
+    `origins` are those whose pages may read answers, the gateway's own among them.
+    """
     paths: dict[str, dict[str, Any]] = {path: dict.fromkeys(REST, _fallback(uris)) for path in ("/", "/{proxy+}")}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.value.lower()] = _operation(route, uris)
@@ -44,7 +47,7 @@ def definition(name: str, routes: Iterable[AnyRoute], uris: Uris) -> dict[str, A
         "components": {"securitySchemes": {AUTHORIZER: _authorizer(uris)}},
         "x-amazon-apigateway-binary-media-types": ["*/*"],
         # Here and not as resources: an import takes away what is not in the document.
-        "x-amazon-apigateway-gateway-responses": {answer.kind: answer.document() for answer in ANSWERS},
+        "x-amazon-apigateway-gateway-responses": {answer.kind: answer.document(origins) for answer in ANSWERS},
     }
 
 
@@ -98,8 +101,12 @@ class GatewayAnswer:
     message: str
     details: Mapping[str, Any] = field(default_factory=dict)
 
-    def document(self) -> dict[str, Any]:
-        """Headers as the gateway maps them: a text in quotes, or something of the request."""
+    def document(self, origins: Sequence[str] = ()) -> dict[str, Any]:
+        """Headers as the gateway maps them: a text in quotes, or something of the request.
+
+        Without them a page sees a failed fetch where its key has expired. The gateway knows no list, so of several
+        origins the one that asks is named: these answers tell nothing but that they are refusals.
+        """
         headers = {
             "Cache-Control": "'no-store'",
             "X-Content-Type-Options": "'nosniff'",
@@ -109,6 +116,12 @@ class GatewayAnswer:
             headers["Retry-After"] = f"'{RETRY_AFTER_SECONDS[REACTIONS[self.code].retry]}'"
         if self.status == 401:
             headers["WWW-Authenticate"] = "'Bearer'"
+        if origins:
+            headers["Access-Control-Allow-Origin"] = (
+                f"'{origins[0]}'" if len(origins) == 1 else "method.request.header.Origin"
+            )
+            headers["Access-Control-Expose-Headers"] = f"'{EXPOSED}'"
+            headers["Vary"] = "'Origin'"
         return {
             **({"statusCode": str(self.status)} if self.status is not None else {}),
             "responseParameters": {f"gatewayresponse.header.{name}": value for name, value in headers.items()},

@@ -93,6 +93,21 @@ def test_the_gateway_s_own_answers_have_our_envelope(answer: Any) -> None:
         assert headers["gatewayresponse.header.Retry-After"] == f"'{RETRY_AFTER_SECONDS[entry.retry]}'"
 
 
+@pytest.mark.parametrize(
+    ("origins", "told"),
+    [
+        ((), None),
+        (("https://console.example",), "'https://console.example'"),
+        (("https://console.example", "https://docs.example"), "method.request.header.Origin"),
+    ],
+)
+def test_a_page_that_may_read_answers_may_read_the_gateway_s_own(origins: tuple[str, ...], told: str | None) -> None:
+    """An expired key looked like a network failure in a browser: 401 is the gateway's, and it named no origin."""
+    made = definition("differently", ROUTES, URIS, origins)
+    for answer in made["x-amazon-apigateway-gateway-responses"].values():
+        assert answer["responseParameters"].get("gatewayresponse.header.Access-Control-Allow-Origin") == told
+
+
 def test_a_body_that_is_too_large_is_told_the_limit() -> None:
     (answer,) = [answer for answer in ANSWERS if answer.kind == "REQUEST_TOO_LARGE"]
     assert answer.status == 413

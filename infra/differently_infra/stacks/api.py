@@ -50,7 +50,9 @@ class ApiStack(Stack):
             self,
             "Api",
             rest_api_name=around.names.installation,
-            api_definition=apigateway.ApiDefinition.from_inline(definition(around.names.installation, ROUTES, uris)),
+            api_definition=apigateway.ApiDefinition.from_inline(
+                definition(around.names.installation, ROUTES, uris, configuration.api.allowed_origins)
+            ),
             endpoint_types=[apigateway.EndpointType.REGIONAL],
             cloud_watch_role=False,
             deploy_options=self._stage(configuration),
