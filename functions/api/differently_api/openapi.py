@@ -300,7 +300,7 @@ def _types_in(annotation: Any) -> list[type]:
 def _describe(schema: Schema, model: type[BaseModel]) -> None:
     """Titles that only repeat the name go; what is written under a field in its class becomes its description."""
     schema.pop("title", None)
-    texts = _field_texts(model)
+    texts = field_texts(model)
     for name, field in model.model_fields.items():
         shown = schema.get("properties", {}).get(field.alias or name)
         if shown is not None:
@@ -309,7 +309,8 @@ def _describe(schema: Schema, model: type[BaseModel]) -> None:
                 shown["description"] = texts[name]
 
 
-def _field_texts(model: type[BaseModel]) -> dict[str, str]:
+def field_texts(model: type[BaseModel]) -> dict[str, str]:
+    """What is written under each field in its class."""
     texts: dict[str, str] = {}
     for kind in reversed(model.__mro__):
         if kind is not BaseModel and isinstance(kind, type) and issubclass(kind, BaseModel):

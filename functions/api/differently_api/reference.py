@@ -1,4 +1,4 @@
-"""The written reference of routes and errors, made from the OpenAPI document and the table of reactions.
+"""The written reference of routes, errors and events, made from the OpenAPI document and the tables in the code.
 
 python -m differently_api.reference docs/reference           write it
 python -m differently_api.reference docs/reference --check   fail when what is written is not current
@@ -13,9 +13,22 @@ from pathlib import Path
 from typing import Any
 
 from differently_core.errors import REACTIONS
+from differently_core.model.event import Event
+from differently_core.model.lifecycle import (
+    CAUSES,
+    SCHEMA,
+    TYPES,
+    Cause,
+    EventType,
+    LifecycleData,
+    Why,
+    published,
+)
+from differently_core.model.sandbox import Status
 
+from .examples import AT, ORG, PROJECT, SANDBOX
 from .failures import RETRY_AFTER_SECONDS
-from .openapi import document
+from .openapi import document, field_texts
 from .routes import ROUTES
 
 Schema = Mapping[str, Any]
@@ -37,7 +50,7 @@ RETRIES = {
 
 def pages() -> dict[str, str]:
     """Each page by its file name."""
-    return {"api.md": _api(document(ROUTES, "v1")), "errors.md": _errors()}
+    return {"api.md": _api(document(ROUTES, "v1")), "errors.md": _errors(), "events.md": _events()}
 
 
 def _api(described: Schema) -> str:
@@ -198,6 +211,79 @@ def _retry(code: str) -> str:
     if code == "exec_unconfirmed":
         return "Only a command that may run twice."
     return RETRIES[entry.retry]
+
+
+CAUSE_WORDS: Mapping[Cause, str] = {
+    Cause.USER: "Somebody with a key asked for it.",
+    Cause.TTL: "The time that was asked for is over: its time to live, or how long it may run at a stretch.",
+    Cause.IDLE: "Nobody used it.",
+    Cause.BUDGET: "A budget is used up.",
+    Cause.POLICY: "What operators decided: a preemption, the end of what is kept at rest, a pool taken away.",
+    Cause.CAPACITY: "There was no room within its queue timeout.",
+    Cause.BACKEND: "The backend lost it, ended it, or could not make it.",
+    Cause.LEASE: "The backend's own term ran out.",
+    Cause.ERROR: "A fault of ours, or one that nothing else explains.",
+}
+
+
+def _events() -> str:
+    codes = {cause: sorted(code for code, means in CAUSES.items() if means is cause) for cause in Cause}
+    fields = LifecycleData.model_json_schema(by_alias=True)["properties"]
+    texts = field_texts(LifecycleData)
+    named = zip(LifecycleData.model_fields, fields.items(), strict=True)
+    parts = [
+        MADE,
+        "# Events",
+        "Everything that changes is told once, to whoever wants it: to webhooks "
+        "and, where it is deployed, on an EventBridge bus. Both carry the same JSON, a "
+        "[CloudEvent](https://cloudevents.io/) in its structured form. On the bus it is the `detail`, its `type` is "
+        "the `detail-type`, and the `source` is `differently`.",
+        f"```json\n{json.dumps(_an_event(), indent=2)}\n```",
+        f"`schemaversion` is `{SCHEMA}`. It rises when a field changes its meaning or goes. New types, new fields in "
+        "`data`, new facts and new reason codes come without: let them pass. `id` is the same however often and by "
+        "whichever way an event is sent, so it tells a repeat; `time` is when the change was written, and ids sort by "
+        "it. No event holds a secret, a command, a label, or a text that somebody wrote.",
+        "## Data",
+        _table(
+            ("field", "type", "about"),
+            [(f"`{shown}`", _plain_type(entry), texts.get(name, "")) for name, (shown, entry) in named],
+        ),
+        "## Types",
+        _table(("type", "when", "facts"), [(f"`{name}`", entry.about, _facts(entry)) for name, entry in TYPES.items()]),
+        "## Reasons",
+        "`reason` is there where a change has one: on every end, and on rests and waits. `cause` is the word to decide "
+        "by, `code` tells more.",
+        _table(
+            ("cause", "meaning", "codes beside those that only tell who said so"),
+            [(f"`{cause}`", CAUSE_WORDS[cause], ", ".join(f"`{code}`" for code in codes[cause])) for cause in Cause],
+        ),
+    ]  # fmt: skip
+    return "\n\n".join(parts) + "\n"
+
+
+def _an_event() -> Any:
+    event = Event.model_validate(
+        {
+            "id": "evt_01JBM3Q8W1X2Y3Z4A5B6C7D8E9", "org": ORG, "project": PROJECT, "at": AT, "actor": "system:worker",
+            "request_id": "system:worker", "action": "sandbox.terminated", "target": SANDBOX, "pool": "eks-main",
+            "before": Status.TERMINATING.value, "after": Status.TERMINATED.value,
+            "details": {"reason": "ttl_expired", "source": "timer"},
+        }
+    )  # fmt: skip
+    shown = published(event, "inst_01JBM2XWQ2R4T6V8X0Z1B3D5F7")
+    assert shown is not None
+    return json.loads(shown.text())
+
+
+def _plain_type(schema: Schema) -> str:
+    options = [option for option in schema.get("anyOf", [schema]) if option.get("type") != "null"]
+    if len(options) == 1 and "$ref" in options[0]:
+        return ", ".join(f"`{name}`" for name in Why.model_fields)
+    return _type({**schema, "anyOf": options} if len(options) > 1 else options[0])
+
+
+def _facts(entry: EventType) -> str:
+    return "; ".join(f"`{name}`: {about}" for name, about in entry.facts.items())
 
 
 def main(arguments: list[str]) -> int:

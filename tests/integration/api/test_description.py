@@ -86,7 +86,7 @@ def test_every_path_parameter_has_an_example() -> None:
     assert {name for route in ROUTES for name in route.params} == set(PATH_EXAMPLES)
 
 
-@pytest.mark.parametrize("name", ["api.md", "errors.md"])
+@pytest.mark.parametrize("name", ["api.md", "errors.md", "events.md"])
 def test_the_written_reference_is_current(name: str) -> None:
     """If not: python -m differently_api.reference docs/reference"""
     assert (REFERENCE / name).read_text(encoding="utf-8") == pages()[name]

@@ -116,6 +116,11 @@ class Reason(Frozen):
     at: datetime
 
 
+def told(reason: Reason | None) -> dict[str, str | int | bool | None]:
+    """What an event says of a reason: its code and who said so. Its detail may quote a backend, so it stays here."""
+    return {"reason": reason.code, "source": reason.source} if reason is not None else {}
+
+
 class Condition(Frozen):
     """One readiness fact, with when it was seen and by what evidence."""
 

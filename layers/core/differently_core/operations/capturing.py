@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from ..contract import Adapter, Operation, SnapshotInfo, SnapshotRequest, SnapshotState, Target, supports
 from ..errors import BackendError, DifferentlyError, NotFound, ProviderUnavailable, SandboxFailed
-from ..model.sandbox import Reason, Sandbox, Status
+from ..model.sandbox import Reason, Sandbox, Status, told
 from ..model.snapshot import TRANSITIONS, Snapshot, SnapshotKey, SnapshotStatus
 from ..runtime.ids import SnapshotId
 from ..store.ports import (
@@ -368,6 +368,6 @@ def _event(core: Core, action: str, before: Snapshot, after: Snapshot | None) ->
     event = core.event(
         SNAPSHOTS, action, before.id, before.org, project=before.project, pool=before.pool, before=before.status.value,
         after=after.status.value if after is not None else None,
-        details={"reason": after.reason.code if after is not None and after.reason is not None else None},
+        details=told(after.reason if after is not None else None),
     )  # fmt: skip
     return Put(event, (Absent(),), "event")

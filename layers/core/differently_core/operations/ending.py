@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from ..model.attempt import Attempt, AttemptState
 from ..model.queue import QueueRow
-from ..model.sandbox import ENDED, LIVE, Reason, Sandbox, SandboxEnv, Status
+from ..model.sandbox import ENDED, LIVE, Reason, Sandbox, SandboxEnv, Status, told
 from ..model.secret import SandboxSecrets
 from ..store.ports import Absent, Action, Delete, Equals, Outcome, Put
 from .accounts import give_back
@@ -117,6 +117,6 @@ def event_of(core: Core, caller: Caller, action: str, before: Sandbox, after: Sa
     event = core.event(
         caller, action, after.id, after.org, project=after.project, pool=before.pool or after.pool,
         before=before.status.value, after=after.status.value,
-        details={"reason": after.reason.code if after.reason else None, "attempt": after.attempt},
+        details={**told(after.reason), "attempt": after.attempt},
     )  # fmt: skip
     return Put(event, (Absent(),), "event")

@@ -13,7 +13,7 @@ from typing import cast
 from ..errors import InvalidRequest, InvalidState, LimitExceeded, NotFound
 from ..model.due import due_index, stamp
 from ..model.idempotency import IdempotencyRow
-from ..model.sandbox import ENDED, GONE, LIVE, Reason, Sandbox, Status, list_index
+from ..model.sandbox import ENDED, GONE, LIVE, Reason, Sandbox, Status, list_index, told
 from ..runtime.ids import ProjectId, SandboxId, is_id, keyed_bytes
 from ..store.ports import Absent, AnyOf, Committed, Delete, Equals, OneOf, Put, Refused, StoreThrottled, Update
 from . import times
@@ -294,7 +294,9 @@ def delete(core: Core, caller: Caller, sandbox: str) -> Deletion:
         add={"version": 1, "generation": 1},
         when=(Equals("project", project), OneOf("status", tuple(sorted(LIVE)))),
     )  # fmt: skip
-    event = core.event(caller, "sandbox.delete", identity, org, project=project, after=Status.TERMINATING.value)
+    event = core.event(
+        caller, "sandbox.delete", identity, org, project=project, after=Status.TERMINATING.value, details=told(reason)
+    )
     outcome = core.commit([mark, free_key(identity), Put(event, (Absent(),), "event")])
     if isinstance(outcome, Refused):
         return _already_gone(sandbox, project, outcome)

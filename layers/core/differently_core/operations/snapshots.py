@@ -26,7 +26,7 @@ from ..model import features
 from ..model.due import stamp
 from ..model.pool import Pool
 from ..model.record import Record, Wire
-from ..model.sandbox import GONE, Reason, Sandbox, Status
+from ..model.sandbox import GONE, Reason, Sandbox, Status, told
 from ..model.snapshot import Snapshot, SnapshotKey, SnapshotKind, SnapshotStatus, snapshot_list
 from ..runtime.ids import KeyId, ProjectId, SnapshotId, is_id, keyed_bytes
 from ..store.ports import (
@@ -334,7 +334,7 @@ def delete(core: Core, caller: Caller, snapshot: str) -> Snapshot:
         )
         event = core.event(
             caller, "snapshot.delete", found.id, found.org, project=found.project, pool=found.pool,
-            before=found.status.value, after=going.status.value,
+            before=found.status.value, after=going.status.value, details=told(reason),
         )  # fmt: skip
         outcome = core.commit(
             [Put(going, (Equals("version", found.version),), "snapshot"), Put(event, (Absent(),), "event")]
