@@ -40,6 +40,8 @@ class Installation:
 
     def __init__(self, seed: int, rng: random.Random, tally: Tally[str], tell: Callable[[str], None]) -> None:
         self.rng = rng
+        self.places = random.Random(f"places {seed}")
+        """Drawn apart, so that what else a seed means stays as it was."""
         self.clock = SharedClock()
         self.conductor = Conductor(self.clock)
         self.weather = Weather(rng, tally)
@@ -130,6 +132,7 @@ class Installation:
             adapter="fake",
             trust=trust,
             max_concurrency=rng.choice((1, 2, 3, 5)) * self.roominess,
+            max_retained=self.places.choice((None, None, 1, 3)),
             cost_model=CostModel(cpu_hour=rng.choice((0.0, 1.0))),
             created_at=self.clock.now(),
         )

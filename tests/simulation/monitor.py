@@ -51,14 +51,16 @@ from .processes import LIFE_SECONDS, Process, Violation
 from .seams import SimBackend
 
 Amounts = tuple[int, ...]
-NOTHING: Amounts = (0,) * len(DIMENSIONS)
+NOTHING: Amounts = (0,) * (len(DIMENSIONS) + 1)
+PLACE: Amounts = (*(0,) * len(DIMENSIONS), 1)
+"""One of a pool's places for what is kept without running."""
 ROUNDING = timedelta(milliseconds=1)
 """The wall clock counts microseconds, the monotonic one more finely."""
 CALLABLE = frozenset({AttemptState.CALLING, AttemptState.LIVE})
 
 
 def _amounts(size: Size) -> Amounts:
-    return (size.sandboxes, size.cpu_millis, size.memory_mib, size.disk_gib)
+    return (size.sandboxes, size.cpu_millis, size.memory_mib, size.disk_gib, 0)
 
 
 class Monitor:
@@ -167,6 +169,8 @@ class Monitor:
             must(before is None, "I10", f"the event {row.id} was changed")
         elif isinstance(row, Counter) and isinstance(before, Counter) and isinstance(after, Counter):
             self._judge_admission(before, after)
+            if not any(_rested_by_itself(old, new) for old, new in changes):
+                self._judge_retained(before, after)
 
     # Sandboxes.
 
@@ -324,6 +328,9 @@ class Monitor:
         if status in AT_REST and held is not None:
             fail("I5", f"{sandbox.id} is {status} and holds {held}")
         move = sandbox.move
+        kept = status in (AT_REST | ON_THE_WAY) or (status is Status.QUEUED and move is not None)
+        if status is not Status.TERMINATING and sandbox.retained is not kept:
+            fail("I5", f"{sandbox.id} is {status}; it holds a place among what is kept: {sandbox.retained}")
         if status in ON_THE_WAY and (move is None or move.way.during is not status):
             fail("I7", f"{sandbox.id} is {status} by {move}")
         if move is not None and status in (AT_REST | ENDED | {Status.RUNNING, Status.PROVISIONING}):
@@ -369,6 +376,13 @@ class Monitor:
                 free = getattr(after, f"free_{name}")
                 must(free >= 0, "I5", f"{after.scope} {after.name}: {name} admitted above the limit ({free} free)")
 
+    def _judge_retained(self, before: Counter, after: Counter) -> None:
+        """Nothing is put to rest where there is no place for it; what the backend put to rest by itself is there."""
+        taken = before.free_retained - after.free_retained
+        if taken > before.limit_retained - after.limit_retained:
+            free = after.free_retained
+            must(free >= 0, "I5", f"pool {after.name} keeps more than its bound ({free} places)")
+
     def _judge_counter(self, name: tuple[Scope, str]) -> None:
         counter = self.rows.get(Counter.key_of(*name))
         held = self.held[name]
@@ -378,6 +392,7 @@ class Monitor:
         counted = (
             counter.limit_sandboxes - counter.free_sandboxes, counter.limit_cpu_millis - counter.free_cpu_millis,
             counter.limit_memory_mib - counter.free_memory_mib, counter.limit_disk_gib - counter.free_disk_gib,
+            counter.limit_retained - counter.free_retained,
         )  # fmt: skip
         if counted != held:
             fail("I5", f"{name[0]} {name[1]} counts {counted} as held; sandboxes and attempts hold {held}")
@@ -538,6 +553,16 @@ def _holdings(row: Record | None) -> Iterable[tuple[tuple[Scope, str], Amounts]]
             yield (Scope.POOL, row.reservation.pool), amounts
     elif isinstance(row, Attempt) and row.holds_slot:
         yield (Scope.POOL, row.pool), _amounts(row.size)
+    pool = row.pool if isinstance(row, Sandbox) and row.retained else None
+    pool = row.pool if isinstance(row, Attempt) and row.holds_place else pool
+    if pool is not None:
+        yield (Scope.POOL, pool), PLACE
+
+
+def _rested_by_itself(before: Record | None, after: Record | None) -> bool:
+    if not isinstance(before, Sandbox) or not isinstance(after, Sandbox):
+        return False
+    return before.status is Status.RUNNING and after.status in AT_REST
 
 
 def _allows(rules: PolicyRules, pool: str) -> bool:

@@ -156,14 +156,26 @@ MUTANTS = (
     Mutant(
         "a settled debt does not give its slot back",
         "operations/cleanup.py",
-        "    if debt.holds_slot:\n",
-        "    if False:\n",
+        "[write_attempt(debt, settled(core, debt)), *left_by(debt)]",
+        "[write_attempt(debt, settled(core, debt))]",
+    ),
+    Mutant(
+        "a sandbox is put to rest where no place is left",
+        "operations/accounts.py",
+        '(AtLeast("free_retained", 1),), places=-1)',
+        "(), places=-1)",
+    ),
+    Mutant(
+        "a sandbox that runs again does not give its place back",
+        "operations/accounts.py",
+        "Size(), 1, (), places=1)]",
+        "Size(), 1, (), places=0)]",
     ),
     Mutant(
         "a debt has no due time",
         "operations/ending.py",
-        "holds_slot=holds, due_at=core.clock.now())",
-        "holds_slot=holds)",
+        "holds_place=kept, due_at=core.clock.now())",
+        "holds_place=kept)",
     ),
     Mutant(
         "a stuck delete keeps the tenant's quota",

@@ -50,6 +50,13 @@ METRICS: Final = (
             "memoryMiB": ("PoolWantedMemory", "Megabytes"),
         },
     ),
+    Metric(
+        "pool probed",
+        "PoolProbes",
+        ("service", "pool"),
+        {"held": ("PoolHeld", "Count"), "retained": ("PoolRetained", "Count")},
+    ),
+    Metric("not put to rest", "RestsRefused", ("service", "pool")),
     Metric("pool unusable", "PoolsUnusable"),
     Metric("pool not reconciled", "PoolsNotReconciled"),
     Metric("reconciled", "Reconciliations", ("service",), {"lost": ("Lost", "Count"), "orphans": ("Orphans", "Count")}),

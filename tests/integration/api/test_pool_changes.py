@@ -325,3 +325,16 @@ def test_every_kind_says_what_it_asks_for(memory: World) -> None:
     assert op(memory, "GET", "/v1/admin/adapter-kinds/opensandbox").json() == sandbox
     assert kinds["devhost"]["unsupported"]["verify_credential"] == "no_credential"
     assert op(memory, "GET", "/v1/admin/adapter-kinds/none").status == 404
+
+
+def test_what_it_keeps_without_running_is_bounded_and_told(world: World, acme: Tenant) -> None:
+    kept, other = world.running(acme), world.running(acme)
+    assert patch(world, {"maxRetained": 1}).json()["maxRetained"] == 1
+    assert world.call("POST", f"/v1/sandboxes/{kept}/stop", token=acme.token).status == 202
+    assert op(world, "GET", "/v1/admin/pools/main").json()["retained"] == 1
+    refused = world.call("POST", f"/v1/sandboxes/{other}/pause", token=acme.token)
+    bound = {"scope": "pool", "resource": "retained", "limit": 1, "held": 1}
+    assert refusal(refused) == (429, bound)
+    assert "maxRetained" not in patch(world, {"maxRetained": None}).json()
+    assert world.call("POST", f"/v1/sandboxes/{other}/pause", token=acme.token).status == 202
+    assert patch(world, {"maxRetained": -1}).status == 400

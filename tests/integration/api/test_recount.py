@@ -66,7 +66,8 @@ def test_tokens_that_nobody_holds_come_back(world: World, acme: Tenant) -> None:
 
 def test_a_counter_that_let_too_much_in_is_charged(world: World, acme: Tenant) -> None:
     world.running(acme, SIZE)
-    world.store.transact([accounts.give(Scope.ORG, acme.org, Size(sandboxes=1))])
+    key = Counter.key_of(Scope.ORG, acme.org)
+    world.store.transact([Update(Counter, key, "counter", add={"free_sandboxes": 1, "moves": 1})])
     done = op(world, "POST", f"{paths(acme)[0]}/repair", {}).json()
     assert (done["drift"]["concurrent"], done["repaired"]) == (-1, True)
     assert op(world, "GET", paths(acme)[0]).json()["used"]["concurrent"] == 1

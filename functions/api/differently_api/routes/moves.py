@@ -21,8 +21,8 @@ from differently_core.operations.requests import SandboxView
 from ..failures import JSON
 from ..route import Access, Answer, Call, Group, Method, NoBody, NoQuery, Route
 
-REST_ERRORS = (InvalidState, UnsupportedOperation)
-WAKE_ERRORS = (*REST_ERRORS, Suspended, QuotaExceeded, QueueFull, InsufficientCapacity)
+REST_ERRORS = (InvalidState, UnsupportedOperation, QuotaExceeded)
+WAKE_ERRORS = (*REST_ERRORS, Suspended, QueueFull, InsufficientCapacity)
 KEEP_ERRORS = (InvalidState, ProviderUnavailable, Suspended, QuotaExceeded, QueueFull, InsufficientCapacity)
 NEVER = " 501 where its pool cannot do that at all."
 

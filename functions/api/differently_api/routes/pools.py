@@ -25,6 +25,7 @@ CONCURRENCY_MAX = 1_000_000
 
 Region = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[\x21-\x7e]+$")]
 Concurrency = Annotated[int, Field(ge=1, le=CONCURRENCY_MAX)]
+Retained = Annotated[int, Field(ge=0, le=CONCURRENCY_MAX)]
 Credential = Annotated[str, StringConstraints(max_length=1024)]
 
 
@@ -37,6 +38,8 @@ class CreatePool(Wire):
     region: Region | None = None
     max_concurrency: Concurrency
     """Sandboxes it holds at once."""
+    max_retained: Retained | None = None
+    """Stopped and paused sandboxes it keeps at once; absent is any number."""
     cost_model: CostModel = CostModel()
     config: dict[str, JsonValue] = {}
     """What its kind asks for; never a secret."""
@@ -51,10 +54,11 @@ class CreatePool(Wire):
 
 
 class UpdatePool(Wire):
-    """What is left out stays as it is. `region` and `credential` go with null."""
+    """What is left out stays as it is. `region`, `maxRetained` and `credential` go with null."""
 
     region: Region | None = None
     max_concurrency: Concurrency | None = None
+    max_retained: Retained | None = None
     cost_model: CostModel | None = None
     config: dict[str, JsonValue] | None = None
     """The whole of it: what is left out of `config` gets its default."""
@@ -165,6 +169,8 @@ class PoolDetailView(Wire):
     region: str | None = None
     state: PoolState
     max_concurrency: int
+    max_retained: int | None = None
+    """Absent where any number of stopped and paused sandboxes is kept."""
     cost_model: CostModel
     config: dict[str, JsonValue]
     credential: str | None = None
@@ -176,6 +182,8 @@ class PoolDetailView(Wire):
     """The same for pools that lead to one backend; absent when the kind is not built."""
     held: int = 0
     """Sandboxes, and cleanups not finished yet, that hold a place."""
+    retained: int = 0
+    """Sandboxes that are kept without running, or on their way there or back, and cleanups of such."""
     health: PoolHealth | None = None
     capabilities: Offer | None = None
     capacity: Room | None = None
@@ -191,6 +199,7 @@ class PoolDetailView(Wire):
             generation=pool.version,
             fingerprint=_fingerprint(pool),
             held=_held(detail.counter),
+            retained=detail.counter.retained if detail.counter is not None else 0,
             health=PoolHealth.of(view) if view else None,
             capabilities=Offer.of(view) if view else None,
             capacity=Room.of(view) if view and view.bounded else None,
@@ -250,8 +259,8 @@ def create_pool(call: Call[CreatePool, CheckOptions]) -> PoolDetailView | Answer
     asked = call.body
     pool = Pool(
         name=asked.name, adapter=asked.adapter, trust=trust_of(asked.adapter, asked.trust), region=asked.region,
-        max_concurrency=asked.max_concurrency, cost_model=asked.cost_model, config=asked.config,
-        credential=asked.credential, created_at=call.core.clock.now(),
+        max_concurrency=asked.max_concurrency, max_retained=asked.max_retained,
+        cost_model=asked.cost_model, config=asked.config, credential=asked.credential, created_at=call.core.clock.now(),
     )  # fmt: skip
     if call.query.dry_run:
         view = PoolDetailView.of(pools.checked(call.core, pool))

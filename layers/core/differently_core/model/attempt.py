@@ -59,6 +59,8 @@ class Attempt(Record):
     """`stopped` or `paused` while its sandbox is; then its instance is not expected to run."""
     preemptible: bool = False
     holds_slot: bool = False
+    holds_place: bool = False
+    """The same, for its pool's place of a sandbox that was at rest, or on its way there or back."""
     ended: bool = False
     """True once the outcome of the create call was seen: nothing late can come of it."""
     calls: int = 1

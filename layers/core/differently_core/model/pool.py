@@ -48,6 +48,8 @@ class Pool(Record):
     trust: Trust
     region: str | None = None
     max_concurrency: int
+    max_retained: int | None = None
+    """So many stopped or paused sandboxes it keeps; None is any number."""
     cost_model: CostModel = CostModel()
     config: dict[str, JsonValue] = {}
     credential: str | None = None

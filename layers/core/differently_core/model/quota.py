@@ -26,8 +26,8 @@ class Counter(Record):
     kind: ClassVar[str] = "counter"
     table: ClassVar[Table] = Table.STATE
     native: ClassVar[tuple[str, ...]] = (
-        *(f"free_{name}" for name in DIMENSIONS), *(f"limit_{name}" for name in DIMENSIONS), "waiting", "closed",
-        "moves",
+        *(f"free_{name}" for name in DIMENSIONS), *(f"limit_{name}" for name in DIMENSIONS), "free_retained",
+        "limit_retained", "waiting", "closed", "moves",
     )  # fmt: skip
 
     scope: Scope
@@ -40,6 +40,10 @@ class Counter(Record):
     limit_cpu_millis: int = UNLIMITED
     limit_memory_mib: int = UNLIMITED
     limit_disk_gib: int = UNLIMITED
+    free_retained: int = UNLIMITED
+    """Of a pool alone: places for what is kept there without running, from the moment it is asked to rest until it runs
+    again or is gone."""
+    limit_retained: int = UNLIMITED
     waiting: int | None = None
     """Set, to how many, while somebody waits for this counter."""
     closed: str | None = None
@@ -67,10 +71,18 @@ class Counter(Record):
     def held(self) -> Size:
         return self.limit - self.free
 
+    @property
+    def retained(self) -> int:
+        return self.limit_retained - self.free_retained
+
     @classmethod
-    def of(cls, scope: Scope, name: str, limit: Size) -> Counter:
+    def of(cls, scope: Scope, name: str, limit: Size, retained: int | None = None) -> Counter:
+        """One of which nothing is held; `retained` None is any number."""
         amounts = {f"{side}_{key}": getattr(limit, key) for side in ("free", "limit") for key in DIMENSIONS}
-        return cls.model_validate({"scope": scope, "name": name, **amounts})
+        places = UNLIMITED if retained is None else retained
+        return cls.model_validate(
+            {"scope": scope, "name": name, "free_retained": places, "limit_retained": places, **amounts}
+        )
 
 
 class Limits(BaseModel):

@@ -292,6 +292,8 @@ class Sandbox(Record):
     failures: int = 0
     """Attempts that count against the limit: a full backend is not the sandbox's fault and does not count."""
     reservation: Reservation | None = None
+    retained: bool = False
+    """True while it holds one of its pool's places for what is kept without running."""
     claim: Claim | None = None
     move: Move | None = None
     conditions: Conditions = Conditions()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..model.attempt import Attempt
 from ..model.quota import Counter, Scope
 from ..model.resources import DIMENSIONS, Size
 from ..model.sandbox import Reservation, Sandbox
@@ -36,12 +37,25 @@ def is_open(scope: Scope, name: str) -> Check:
     return Check(Counter, Counter.key_of(scope, name), name_of(scope, name), (Missing("closed"),))
 
 
-def give(scope: Scope, name: str, amount: Size) -> Update:
-    return _change(scope, name, amount, 1, ())
+def retain(pool: str) -> Update:
+    """Take a place for what is about to be kept there without running, if there is one."""
+    return _change(Scope.POOL, pool, Size(), -1, (AtLeast("free_retained", 1),), places=-1)
 
 
-def _change(scope: Scope, name: str, amount: Size, sign: int, when: tuple[Condition, ...]) -> Update:
+def left_by(attempt: Attempt) -> list[Update]:
+    """Return what an attempt in debt still holds; the same write must settle it."""
+    if not attempt.holds_slot and not attempt.holds_place:
+        return []
+    slot = attempt.size if attempt.holds_slot else Size()
+    return [_change(Scope.POOL, attempt.pool, slot, 1, (), places=1 if attempt.holds_place else 0)]
+
+
+def _change(
+    scope: Scope, name: str, amount: Size, sign: int, when: tuple[Condition, ...], *, places: int = 0
+) -> Update:  # fmt: skip
     add = {f"free_{key}": sign * getattr(amount, key) for key in DIMENSIONS if getattr(amount, key)}
+    if places:
+        add["free_retained"] = places
     add["moves"] = 1
     return Update(Counter, Counter.key_of(scope, name), name_of(scope, name), add=add, when=when)
 
@@ -55,14 +69,30 @@ def scopes(sandbox: Sandbox, reservation: Reservation) -> Iterable[tuple[Scope, 
         yield Scope.POOL, reservation.pool
 
 
-def give_back(sandbox: Sandbox, *, keep_pool: bool = False) -> list[Update]:
-    """Return what the sandbox holds; `keep_pool` leaves the pool's slot with an attempt in debt.
+def give_back(sandbox: Sandbox, *, keep_pool: bool = False, rests: bool = False) -> list[Update]:
+    """Return what the sandbox holds, its place among what is kept included; what it holds is `sandbox` as stored.
 
-    The same transaction must clear or shrink `sandbox.reservation`, so that it happens exactly once.
+    `keep_pool` leaves what is its pool's with an attempt in debt. One that `rests` keeps its place, or takes one: it is
+    there, whatever the bound. The same transaction must clear or shrink `reservation`, and write `retained`, so that it
+    happens exactly once.
     """
     held = sandbox.reservation
-    if held is None:
-        return []
+    amounts = dict.fromkeys(scopes(sandbox, held), held.size) if held is not None else {}
+    places = (0 if sandbox.retained else -1) if rests else (1 if sandbox.retained else 0)
+    if sandbox.pool is not None:
+        pool = (Scope.POOL, sandbox.pool)
+        if keep_pool:
+            amounts.pop(pool, None)
+        elif places:
+            amounts.setdefault(pool, Size())
     return [
-        give(scope, name, held.size) for scope, name in scopes(sandbox, held) if not (keep_pool and scope is Scope.POOL)
+        _change(scope, name, amount, 1, (), places=places if scope is Scope.POOL else 0)
+        for (scope, name), amount in amounts.items()
     ]
+
+
+def back_to_work(sandbox: Sandbox) -> list[Update]:
+    """Return its place alone: it runs, with what it holds. The same write must clear `retained`."""
+    if not sandbox.retained or sandbox.pool is None:
+        return []
+    return [_change(Scope.POOL, sandbox.pool, Size(), 1, (), places=1)]

@@ -16,10 +16,9 @@ from collections.abc import Collection, Iterable
 from ..contract import Adapter, Target
 from ..errors import DifferentlyError
 from ..model.attempt import Attempt, AttemptState
-from ..model.quota import Scope
 from ..runtime.ids import SandboxId
 from ..store.ports import Action, Committed, StoreThrottled, StoreUnavailable
-from .accounts import give
+from .accounts import left_by
 from .attempts import unsettled
 from .backends import adapter_of, calling, delete_instance, find_instance, share_a_backend
 from .core import Core
@@ -83,9 +82,7 @@ def _in_use(core: Core, debt: Attempt, attempts: Iterable[Attempt]) -> set[str |
 
 
 def _settle(core: Core, debt: Attempt) -> None:
-    actions: list[Action] = [write_attempt(debt, settled(core, debt))]
-    if debt.holds_slot:
-        actions.append(give(Scope.POOL, debt.pool, debt.size))
+    actions: list[Action] = [write_attempt(debt, settled(core, debt)), *left_by(debt)]
     if isinstance(core.commit(actions), Committed):
         core.nudges.dispatch()
 

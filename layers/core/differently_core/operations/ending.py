@@ -33,18 +33,24 @@ def write_attempt(before: Attempt, after: Attempt) -> Put:
 
 def settled(core: Core, attempt: Attempt) -> Attempt:
     return attempt.with_(
-        status=AttemptState.SETTLED, holds_slot=False, ended=True, due_at=None, settled_at=core.clock.now()
+        status=AttemptState.SETTLED,
+        holds_slot=False,
+        holds_place=False,
+        ended=True,
+        due_at=None,
+        settled_at=core.clock.now(),
     )
 
 
 def in_debt(core: Core, sandbox: Sandbox, attempt: Attempt) -> Attempt:
-    """The attempt keeps the slot that its sandbox holds on the pool, and is cleaned up by itself from now on.
+    """The attempt keeps what its sandbox holds of the pool, and is cleaned up by itself from now on.
 
-    A sandbox at rest holds none.
+    A sandbox at rest holds no slot, one that runs no place among what is kept.
     """
     held = sandbox.reservation
     holds = held is not None and held.pool == attempt.pool
-    return attempt.with_(status=AttemptState.DEBT, holds_slot=holds, due_at=core.clock.now())
+    kept = sandbox.retained and sandbox.pool == attempt.pool
+    return attempt.with_(status=AttemptState.DEBT, holds_slot=holds, holds_place=kept, due_at=core.clock.now())
 
 
 def requeue(
@@ -88,6 +94,7 @@ def end(
         ended_at=now,
         due_at=None,
         reservation=None,
+        retained=False,
         claim=None,
         move=None,
         not_before=None,

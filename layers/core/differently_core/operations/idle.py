@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 
 from ..contract import Adapter, Target, supports
-from ..errors import BackendError, DifferentlyError, NotFound
+from ..errors import BackendError, DifferentlyError, NotFound, QuotaExceeded
 from ..model.exec import JobState
-from ..model.sandbox import MoveKind, Sandbox
+from ..model.sandbox import MoveKind, Reason, Sandbox
 from ..store.ports import StoreThrottled, StoreUnavailable
 from . import moves, times
 from .backends import adapter_of, calling
@@ -42,8 +42,20 @@ def run_out(core: Core, sandbox: Sandbox) -> bool:
     kind = next((kind for kind in kinds if supports(adapter, moves.OPERATIONS[kind])), None)
     if kind is None:
         return False
-    moves.run_out(core, TIMER, sandbox, kind)
+    try:
+        moves.run_out(core, TIMER, sandbox, kind)
+    except QuotaExceeded as error:
+        _put_off(core, sandbox, error)
     return True
+
+
+def _put_off(core: Core, sandbox: Sandbox, error: QuotaExceeded) -> None:
+    """Its pool keeps no more: it runs on, shown with that, and is looked at again while nobody uses it."""
+    log.info("not put to rest", extra={"sandbox": sandbox.id, "pool": sandbox.pool, "why": "retained_full"})
+    reason = Reason(code="retained_full", source="policy", detail=error.message, at=core.clock.now())
+    look = core.after(core.tuning.queue_look_seconds)
+    due = min(moment for moment in (look, sandbox.expires_at, sandbox.renew_at) if moment is not None)
+    core.store.transact([write(sandbox, sandbox.with_(reason=reason, due_at=due))[1]])
 
 
 def settle(core: Core, sandbox: Sandbox) -> None:
@@ -56,7 +68,10 @@ def settle(core: Core, sandbox: Sandbox) -> None:
         sandbox = _without_ended_jobs(core, sandbox)
     idle, kind = sandbox.idle_at(), sandbox.idle_by
     if idle is not None and now >= idle and kind is not None:
-        moves.fall_asleep(core, TIMER, sandbox, kind)
+        try:
+            moves.fall_asleep(core, TIMER, sandbox, kind)
+        except QuotaExceeded as error:
+            _put_off(core, sandbox, error)
     else:
         core.store.transact([write(sandbox, times.at_large(core, sandbox))[1]])
 

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from ..contract import Operation, supports, unsupported
-from ..errors import InvalidState
+from ..errors import InvalidState, QuotaExceeded
 from ..model.queue import QueueRow
-from ..model.quota import Scope
+from ..model.quota import Counter, Scope
 from ..model.sandbox import BACK, GONE, WAYS, Move, MoveKind, Reason, Reservation, Sandbox, Status
 from ..store.ports import Absent, Action, Committed, Delete, Put, Refused, StoreThrottled
 from . import times
-from .accounts import is_open, take
+from .accounts import is_open, name_of, retain, take
 from .backends import adapter_of
 from .core import Caller, Core
 from .create import check_may_wait, check_not_closed, is_held_up_by_nobody, patience_seconds, queue_row
@@ -45,7 +45,7 @@ def ask(core: Core, caller: Caller, sandbox: str, kind: MoveKind) -> Sandbox:
 
     Two round trips, three when it has to wait. Raises `NotFound`, `UnsupportedOperation`, `InvalidState`; for a start
     or resume also `Suspended` and `QueueFull`, and for a sandbox that was created with `queueTimeoutSeconds: 0`
-    `QuotaExceeded` or `InsufficientCapacity`.
+    `QuotaExceeded` or `InsufficientCapacity`; for a stop or pause `QuotaExceeded` when its pool keeps no more.
     """
     for _ in range(core.tuning.conflict_tries_max):
         found = find(core, caller, sandbox)
@@ -179,13 +179,30 @@ def run_out(core: Core, caller: Caller, found: Sandbox, kind: MoveKind) -> Sandb
 def _leave(
     core: Core, caller: Caller, found: Sandbox, kind: MoveKind, reason: Reason, *, idled: bool = False
 ) -> Sandbox | None:  # fmt: skip
-    """From running to rest; what it holds is given back when the backend has finished."""
+    """From running to rest; what it holds is given back when the backend has finished.
+
+    Its place among what the pool keeps is taken now, while it can still be refused. Raises `QuotaExceeded`.
+    """
+    assert found.pool is not None
     intended = _intent(core, found, kind, WAYS[kind].during, reason)
-    changed, put = write(found, intended.with_(idled=idled, busy_until=None, busy_with=None))
-    if isinstance(core.commit([put, event_of(core, caller, f"sandbox.{kind}", found, changed)]), Refused):
+    changed, put = write(found, intended.with_(idled=idled, busy_until=None, busy_with=None, retained=True))
+    outcome = core.commit([put, retain(found.pool), event_of(core, caller, f"sandbox.{kind}", found, changed)])
+    if isinstance(outcome, Refused):
+        _check_kept(found, kind, outcome)
         return None
     core.nudges.worker(changed.id)
     return changed
+
+
+def _check_kept(found: Sandbox, kind: MoveKind, refusal: Refused) -> None:
+    counter = refusal.failed.get(name_of(Scope.POOL, found.pool or ""))
+    if isinstance(counter, Counter) and "sandbox" not in refusal.failed:
+        raise QuotaExceeded(
+            f"Pool {found.pool} keeps {counter.retained} stopped or paused sandboxes, and {counter.limit_retained} is "
+            f"its limit, so this one cannot be {_SAID[kind]} now. Delete or wake one that rests, or have an operator "
+            "raise the pool's maxRetained.",
+            scope=Scope.POOL.value, resource="retained", limit=counter.limit_retained, held=counter.retained,
+        )  # fmt: skip
 
 
 # Waking

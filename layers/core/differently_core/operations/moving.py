@@ -39,7 +39,7 @@ from ..model.attempt import Attempt
 from ..model.sandbox import AGAIN, BACK, Claim, Condition, Conditions, Move, MoveKind, Reason, Sandbox, Status
 from ..store.ports import Action, Committed, Refused
 from . import leases, times
-from .accounts import give_back
+from .accounts import back_to_work, give_back
 from .attempts import newest
 from .backends import adapter_of, calling, mark_unhealthy, reachable, rest
 from .confining import confined
@@ -114,9 +114,10 @@ def _stay(core: Core, sandbox: Sandbox, move: Move) -> None:
 
     def decide(found: Sandbox) -> tuple[Sandbox, list[Action]]:
         running = found.with_(
-            status=move.way.before, move=None, claim=None, reason=None, idled=False, last_activity_at=core.clock.now()
-        )
-        return times.at_large(core, running), []
+            status=move.way.before, move=None, claim=None, reason=None, idled=False, last_activity_at=core.clock.now(),
+            retained=False,
+        )  # fmt: skip
+        return times.at_large(core, running), list(back_to_work(found))
 
     _conclude(core, sandbox, decide)
 
@@ -308,7 +309,7 @@ def _rest(core: Core, sandbox: Sandbox, move: Move, seen: Instance, adapter: Ada
                 rested_at=core.clock.now(), running_since=None,
             )  # fmt: skip
             waiting, row = waiting_row(core, back, "asked to run again before it rested")
-            return waiting, [row, *give_back(found)]
+            return waiting, [row, *give_back(found, rests=True)]
         resting = found.with_(
             status=move.way.after,
             move=None,
@@ -319,7 +320,7 @@ def _rest(core: Core, sandbox: Sandbox, move: Move, seen: Instance, adapter: Ada
             running_since=None,
         )
         kept = leases.told(core, resting, adapter, seen.expires_at)
-        return times.at_large(core, kept), list(give_back(found))
+        return times.at_large(core, kept), list(give_back(found, rests=True))
 
     if _conclude(core, sandbox, decide, rests=move.way.after):
         core.nudges.dispatch()
@@ -342,9 +343,10 @@ def _run(
         running = found.with_(
             status=Status.RUNNING, move=None, claim=None, reason=None if probed is not None else unreachable,
             conditions=conditions, queue_deadline=None, last_activity_at=now, incarnation=seen.incarnation, idled=False,
-            running_since=now, rested_at=None,
+            running_since=now, rested_at=None, retained=False,
         )  # fmt: skip
-        return times.at_large(core, leases.told(core, running, adapter, seen.expires_at)), []
+        told = leases.told(core, running, adapter, seen.expires_at)
+        return times.at_large(core, told), list(back_to_work(found))
 
     _conclude(core, sandbox, decide, rests=None)
 
@@ -363,8 +365,9 @@ def _back(core: Core, sandbox: Sandbox, move: Move, code: str, detail: str) -> N
     def decide(found: Sandbox) -> tuple[Sandbox, list[Action]]:
         before = found.with_(status=move.way.before, move=None, claim=None, reason=reason, queue_deadline=None)
         if move.way.wakes:
-            return times.at_large(core, before.with_(reservation=None)), list(give_back(found))
-        return times.at_large(core, _still_awake(core, before, code)), []
+            return times.at_large(core, before.with_(reservation=None)), list(give_back(found, rests=True))
+        running = _still_awake(core, before.with_(retained=False), code)
+        return times.at_large(core, running), list(back_to_work(found))
 
     if _conclude(core, sandbox, decide, rests=move.way.before if move.way.wakes else None) and move.way.wakes:
         core.nudges.dispatch()
@@ -420,7 +423,8 @@ def _wait_again(core: Core, sandbox: Sandbox, move: Move, error: InsufficientCap
     seconds = rest(core, sandbox.pool or "")
     for_later = sandbox.with_(move=new_move(core, move.kind), reservation=None)
     changed, actions = queued(core, sandbox, for_later, error.message, seconds=seconds)
-    outcome = core.commit([*actions, *give_back(sandbox), event_of(core, WORKER, "sandbox.requeue", sandbox, changed)])
+    event = event_of(core, WORKER, "sandbox.requeue", sandbox, changed)
+    outcome = core.commit([*actions, *give_back(sandbox, rests=True), event])
     if isinstance(outcome, Committed):
         core.nudges.dispatch()
     else:

@@ -9,6 +9,7 @@ from ..contract import Catalog, Operation, supports, unsupported
 from ..errors import InvalidRequest, InvalidState
 from ..model.pool import Pool, PoolState, Trust
 from ..model.quota import Counter, Scope
+from ..model.resources import UNLIMITED
 from ..model.tenancy import OPERATOR_ORG
 from ..store.ports import Absent, Action, Committed, Equals, Put, StoreThrottled, Update
 from . import trials
@@ -21,7 +22,7 @@ from .pools import PoolDetail, detail, every, probe, set_state, uses, with_crede
 def change(
     core: Core, caller: Caller, name: str, changes: Mapping[str, Any], *, verify: bool = True, dry_run: bool = False
 ) -> PoolDetail:  # fmt: skip
-    """Change `region`, `max_concurrency`, `cost_model`, `config` or `credential`; what is left out stays.
+    """Change what a PATCH of a pool may name; what is left out stays.
 
     An adapter is built from the whole first, and with `verify` it must reach the backend and show what the pool holds.
     Raises `InvalidRequest` naming a field that cannot be used, `InvalidState` where the pool would lead elsewhere.
@@ -69,17 +70,29 @@ def _writes(core: Core, caller: Caller, before: Pool, after: Pool) -> list[Actio
     actions: list[Action] = [
         Put(after, (Equals("version", before.version),), "pool"), Put(event, (Absent(),), "event"),
     ]  # fmt: skip
-    more = after.max_concurrency - before.max_concurrency
-    if more:
-        room = Update(
-            Counter, Counter.key_of(Scope.POOL, after.name), "counter", add={"free_sandboxes": more, "moves": 1},
-            set={"limit_sandboxes": after.max_concurrency},
-            when=(Equals("limit_sandboxes", before.max_concurrency),),
-        )  # fmt: skip
-        actions.append(room)
+    actions += _room(before, after)
     if before.credential != after.credential:
         actions += [*uses(before, -1), *uses(after, 1)]
     return actions
+
+
+def _room(before: Pool, after: Pool) -> list[Update]:
+    """The change of the counter: below what is held nothing ends, and nothing more is let in, or to rest."""
+    kept_before, kept_after = (
+        UNLIMITED if pool.max_retained is None else pool.max_retained for pool in (before, after)
+    )
+    limits = {"sandboxes": (before.max_concurrency, after.max_concurrency), "retained": (kept_before, kept_after)}
+    changed = {what: limit for what, limit in limits.items() if limit[0] != limit[1]}
+    if not changed:
+        return []
+    return [
+        Update(
+            Counter, Counter.key_of(Scope.POOL, after.name), "counter",
+            add={**{f"free_{what}": new - old for what, (old, new) in changed.items()}, "moves": 1},
+            set={f"limit_{what}": new for what, (_, new) in changed.items()},
+            when=tuple(Equals(f"limit_{what}", old) for what, (old, _) in changed.items()),
+        )
+    ]  # fmt: skip
 
 
 def use(core: Core, caller: Caller, name: str, *, approve_external: bool) -> None:

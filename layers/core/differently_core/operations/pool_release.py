@@ -21,7 +21,7 @@ from ..model.sandbox import ENDED, Reason, Sandbox, Status
 from ..model.snapshot import Snapshot, SnapshotTally, snapshot_list
 from ..model.tenancy import OPERATOR_ORG, Org, OrgEntry, Project
 from ..store.ports import Absent, Action, AnyOf, Committed, Condition, Delete, Equals, Page, Put, Refused
-from .accounts import give
+from .accounts import left_by
 from .capturing import let_go
 from .core import Caller, Core
 from .ending import end, settled, write_attempt
@@ -92,7 +92,9 @@ def remove(core: Core, caller: Caller, name: str, *, force: bool = False) -> Non
 def _delete(core: Core, caller: Caller, pool: Pool, *, forced: bool) -> None:
     key = Counter.key_of(Scope.POOL, pool.name)
     counter = core.store.get(Counter, key)
-    empty = (Equals("free_sandboxes", counter.limit_sandboxes),) if counter is not None else ()
+    empty: tuple[Condition, ...] = ()
+    if counter is not None:
+        empty = tuple(Equals(f"free_{what}", getattr(counter, f"limit_{what}")) for what in ("sandboxes", "retained"))
     event = core.event(caller, "pool.delete", pool.name, OPERATOR_ORG, pool=pool.name, details={"forced": forced})
     actions: list[Action] = [
         *uses(pool, -1),
@@ -136,10 +138,7 @@ def _abandon(core: Core, caller: Caller, listed: Attempt) -> None:
             reason = Reason(code="pool_removed", source="operator", detail=detail, at=core.clock.now())
             outcome = end(core, caller, sandbox, status, reason, attempt)
         else:
-            actions: list[Action] = [write_attempt(attempt, settled(core, attempt))]
-            if attempt.holds_slot:
-                actions.append(give(Scope.POOL, attempt.pool, attempt.size))
-            outcome = core.commit(actions)
+            outcome = core.commit([write_attempt(attempt, settled(core, attempt)), *left_by(attempt)])
         if isinstance(outcome, Committed):
             return
 

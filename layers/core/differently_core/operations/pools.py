@@ -73,7 +73,7 @@ def _taken(name: str) -> InvalidState:
 def _insert(core: Core, caller: Caller, pool: Pool) -> Counter | None:
     """None when its secret changed meanwhile."""
     limit = Size(sandboxes=pool.max_concurrency, cpu_millis=UNLIMITED, memory_mib=UNLIMITED, disk_gib=UNLIMITED)
-    counter = Counter.of(Scope.POOL, pool.name, limit)
+    counter = Counter.of(Scope.POOL, pool.name, limit, pool.max_retained)
     event = core.event(caller, "pool.create", pool.name, OPERATOR_ORG, pool=pool.name)
     actions: list[Action] = [
         Put(pool, (Absent(),), "pool"), Put(counter, (Absent(),), "counter"), Put(event, (Absent(),), "event"),
@@ -222,6 +222,7 @@ def probe(core: Core, pool: Pool) -> PoolView:
         last = before or PoolView(name=pool.name, at=core.clock.now(), healthy=False)
         view = last.with_(healthy=False, message=error.message, at=core.clock.now())
     _save(core, view)
+    _tell(core, view)
     if view.healthy and before is not None and not before.healthy:
         core.nudges.dispatch()
     return view
@@ -241,6 +242,14 @@ def _look(core: Core, pool: Pool, adapter: Adapter) -> PoolView:
         free_cpu_millis=room.free_cpu_millis, free_memory_mib=room.free_memory_mib,
         largest_free_cpu_millis=room.largest_free_cpu_millis, largest_free_memory_mib=room.largest_free_memory_mib,
     )  # fmt: skip
+
+
+def _tell(core: Core, view: PoolView) -> None:
+    """The line that is the metric of what the pool holds and keeps."""
+    counter = core.store.get(Counter, Counter.key_of(Scope.POOL, view.name))
+    if counter is not None:
+        held, kept = counter.held.sandboxes, counter.retained
+        log.info("pool probed", extra={"pool": view.name, "healthy": view.healthy, "held": held, "retained": kept})
 
 
 def _save(core: Core, view: PoolView) -> None:

@@ -10,6 +10,7 @@ import logging
 from collections import Counter as Tally
 from collections.abc import Iterable, Mapping, Sequence
 
+from ..errors import QuotaExceeded
 from ..model.attempt import Attempt, AttemptState
 from ..model.queue import QueueRow
 from ..model.quota import Scope
@@ -60,7 +61,11 @@ def _preempt(core: Core, found: Sequence[Sandbox], wanted: int) -> int:
     rested = 0
     for sandbox in sorted(spare, key=_last_used)[: max(0, wanted - leaving)]:
         assert sandbox.idle_by is not None
-        if moves.preempt(core, PREEMPTION, sandbox, sandbox.idle_by) is not None:
+        try:
+            preempted = moves.preempt(core, PREEMPTION, sandbox, sandbox.idle_by)
+        except QuotaExceeded:
+            continue  # its pool keeps no more; another one's may
+        if preempted is not None:
             rested += 1
             log.info("preempted", extra={"pool": sandbox.pool, "sandbox": sandbox.id})
     return rested

@@ -270,13 +270,13 @@ def _rest(core: Core, sandbox: Sandbox, attempt: Attempt, status: Status, reason
         return isinstance(core.commit([expected]), Committed)
     at_rest = sandbox.with_(
         status=status, reason=reason, reservation=None, claim=None, busy_until=None, busy_with=None,
-        rested_at=core.clock.now(), running_since=None,
+        rested_at=core.clock.now(), running_since=None, retained=True,
     )  # fmt: skip
     changed, put = write(sandbox, times.at_large(core, at_rest))
     actions: list[Action] = [
         put,
         expected,
-        *give_back(sandbox),
+        *give_back(sandbox, rests=True),
         event_of(core, RECONCILER, f"sandbox.{status.value}", sandbox, changed),
     ]
     return isinstance(core.commit(actions), Committed)
