@@ -82,6 +82,7 @@ class Deployment:
             config=self.data.config.table_arn,
             state=self.data.state.table_arn,
             log=self.data.log.table_arn,
+            log_stream=self.data.log.table_stream_arn,
             worker=arn("lambda", f"function:{names.function('worker')}"),
             reconcile=arn("lambda", f"function:{names.function('reconcile')}"),
             queue=arn("sqs", names.queue),

@@ -18,6 +18,9 @@ class Grant(StrEnum):
     DECIDE = "change what operators decide"
     STATE = "read and change state"
     LOG = "write events"
+    FOLLOW = "read the log's stream"
+    HISTORY = "read events and their chains"
+    CHAIN = "append to the chains of events"
     STEP = "invoke the worker"
     RECONCILE = "invoke the reconciler"
     QUEUE = "send to dispatch"
@@ -81,12 +84,18 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
         (G.CONFIG, G.STATE, G.LOG, *_NUDGES, G.RECONCILE, G.UNSEAL, G.VAULT), "sweeps what is due and probes pools",
         reaches_backends=True,
     ),
+    "sealer": Function(
+        "scheduler", "differently_scheduler.boot.sealer.handler", 60, (G.FOLLOW, G.HISTORY, G.CHAIN),
+        "seals events into chains",
+    ),
 }  # fmt: skip
 
 STREAM_HANDLER: Final = "differently_api.boot.data.stream"
 """Of data, where answers are streamed: our own runtime serves it."""
+STREAM_FUNCTIONS: Final = ("sealer",)
+"""Each follows the log's stream at its own place."""
 API_FUNCTIONS: Final = ("authorizer", "control", "admin", "data")
-WORK_FUNCTIONS: Final = ("worker", "dispatch", "reconcile", "tick")
+WORK_FUNCTIONS: Final = ("worker", "dispatch", "reconcile", "tick", *STREAM_FUNCTIONS)
 
 
 def memory(configuration: Configuration, function: str) -> int:

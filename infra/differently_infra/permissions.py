@@ -22,6 +22,11 @@ ACTIONS: Final[Mapping[Grant, Sequence[str]]] = {
     Grant.DECIDE: CHANGE,
     Grant.STATE: (*READ, *CHANGE),
     Grant.LOG: ("dynamodb:PutItem",),
+    Grant.FOLLOW: (
+        "dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator", "dynamodb:ListStreams",
+    ),
+    Grant.HISTORY: ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query"),
+    Grant.CHAIN: ("dynamodb:PutItem",),
     Grant.STEP: ("lambda:InvokeFunction",),
     Grant.RECONCILE: ("lambda:InvokeFunction",),
     Grant.QUEUE: ("sqs:SendMessage",),
@@ -51,6 +56,7 @@ class Resources:
     config: str
     state: str
     log: str
+    log_stream: str
     worker: str
     reconcile: str
     queue: str
@@ -68,6 +74,9 @@ class Resources:
             Grant.DECIDE: [self.config],
             Grant.STATE: [self.state, *indexes],
             Grant.LOG: [self.log],
+            Grant.FOLLOW: [self.log_stream],
+            Grant.HISTORY: [self.log],
+            Grant.CHAIN: [self.log],
             Grant.STEP: [self.worker],
             Grant.RECONCILE: [self.reconcile],
             Grant.QUEUE: [self.queue],
@@ -86,6 +95,7 @@ _NAMED: Final[Mapping[str, Any]] = {
 """A ciphertext is made and opened only by who says which installation, secret and field it is of."""
 CONDITIONS: Final[Mapping[Grant, Mapping[str, Any]]] = {
     Grant.KEYS: {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["KEY#*"]}},
+    Grant.CHAIN: {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["CHAINS#*", "SEG#*"]}},
     Grant.SEAL: _NAMED,
     Grant.UNSEAL: _NAMED,
 }

@@ -31,6 +31,7 @@ from .functions import Functions, Target
 from .installation import Access as Keys
 from .settings import Settings
 from .signals import StopRequest
+from .stream import Followers
 from .takeover import release_claims
 
 log = logging.getLogger(__name__)
@@ -120,6 +121,9 @@ class ControlPlane:
             say(f"taking up {released} sandboxes that the last run was working on")
         self._stack.callback(dispatcher.stop)
         dispatcher.start(core)
+        followers = Followers(core, endpoint, made.log_stream)
+        self._stack.callback(followers.stop)
+        followers.start()
         origins = self._settings.allowed_origins
         app = App(core, peppers, allowed_origins=origins)
         functions = Functions(app.authorizer, lambda method, path: _target(app, method, path), origins)

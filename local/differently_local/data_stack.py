@@ -30,6 +30,7 @@ TEMPLATE = Path(__file__).with_name("data_stack.template.json")
 CREATE_SECONDS_MAX = 60.0
 POLL_SECONDS = 0.05
 _KEY_OUTPUT = "SecretsKeyArn"
+_STREAM_OUTPUT = "LogStreamArn"
 _TABLE_TYPE = "AWS::DynamoDB::GlobalTable"
 _OUTPUTS = {Table.CONFIG: "ConfigTableName", Table.STATE: "StateTableName", Table.LOG: "LogTableName"}
 _SCHEMA = ("AttributeDefinitions", "KeySchema", "GlobalSecondaryIndexes")
@@ -37,10 +38,11 @@ _SETTLED = {"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE"}
 
 
 class Made(NamedTuple):
-    """The names of the three tables, and the ARN of the key that seals secrets."""
+    """The names of the three tables, and the ARNs of the key that seals secrets and of the log's stream."""
 
     tables: Mapping[Table, str]
     secrets_key: str
+    log_stream: str
 
 
 def obtain(endpoint: str, stop: StopRequest, say: Callable[[str], None]) -> Made:
@@ -66,13 +68,14 @@ def obtain(endpoint: str, stop: StopRequest, say: Callable[[str], None]) -> Made
 
 def _made(stack: dict[str, Any]) -> Made:
     outputs = {entry["OutputKey"]: entry["OutputValue"] for entry in stack.get("Outputs", [])}
-    missing = sorted({*_OUTPUTS.values(), _KEY_OUTPUT} - set(outputs))
+    missing = sorted({*_OUTPUTS.values(), _KEY_OUTPUT, _STREAM_OUTPUT} - set(outputs))
     if missing:
         raise StartFailure(
             f"The data stack has no output {', '.join(missing)}; it was made by another version. Move the data "
             "directory away to start afresh, or run the version that made it."
         )
-    return Made({table: outputs[name] for table, name in _OUTPUTS.items()}, outputs[_KEY_OUTPUT])
+    tables = {table: outputs[name] for table, name in _OUTPUTS.items()}
+    return Made(tables, outputs[_KEY_OUTPUT], outputs[_STREAM_OUTPUT])
 
 
 def _check_unchanged(client: Any) -> None:

@@ -65,9 +65,26 @@ def test_a_message_that_cannot_be_delivered_ends_in_a_queue(deployed: Deployed) 
         assert "Failed" in json.dumps(entry["DestinationConfig"]["OnFailure"])
         assert entry["MaximumEventAgeInSeconds"] == 300
 
-    (mapping,) = deployed.resources("AWS::Lambda::EventSourceMapping").values()
-    assert mapping["Properties"]["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
-    assert mapping["Properties"]["ScalingConfig"] == {"MaximumConcurrency": 2}
+    mappings = [entry["Properties"] for entry in deployed.resources("AWS::Lambda::EventSourceMapping").values()]
+    assert all(mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"] for mapping in mappings)
+    (queue,) = [mapping for mapping in mappings if "StartingPosition" not in mapping]
+    assert queue["ScalingConfig"] == {"MaximumConcurrency": 2}
+
+
+def test_a_consumer_of_the_stream_begins_at_its_beginning_and_is_sent_events_alone(deployed: Deployed) -> None:
+    from differently_infra.functions import STREAM_FUNCTIONS
+
+    mappings = [
+        entry["Properties"]
+        for entry in deployed.resources("AWS::Lambda::EventSourceMapping").values()
+        if "StartingPosition" in entry["Properties"]
+    ]
+    assert len(mappings) == len(STREAM_FUNCTIONS)
+    for mapping in mappings:
+        assert (mapping["StartingPosition"], mapping["BisectBatchOnFunctionError"]) == ("TRIM_HORIZON", True)
+        assert "Failed" in json.dumps(mapping["DestinationConfig"]["OnFailure"])
+        (only,) = mapping["FilterCriteria"]["Filters"]
+        assert json.loads(only["Pattern"]) == {"dynamodb": {"Keys": {"pk": {"S": [{"prefix": "EVT#"}]}}}}
 
 
 def test_queues_are_encrypted_and_the_one_that_is_read_has_dead_letters(deployed: Deployed) -> None:

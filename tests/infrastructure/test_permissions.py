@@ -113,12 +113,23 @@ def test_only_admin_changes_what_operators_decide(deployed: Deployed) -> None:
     assert changing == {"admin"}
 
 
-def test_nobody_changes_or_reads_events_that_are_written(deployed: Deployed) -> None:
+def test_nobody_changes_or_removes_what_is_in_the_log(deployed: Deployed) -> None:
     for name in FUNCTIONS:
         for statement in named(deployed, name):
-            if "TableName" not in json.dumps(statement["Resource"]) and "Log" in json.dumps(statement["Resource"]):
-                dynamodb = {entry for entry in listed(statement["Action"]) if entry.startswith("dynamodb:")}
-                assert dynamodb <= {"dynamodb:PutItem"}, name
+            if "Log" in json.dumps(statement["Resource"]):
+                writing = {"dynamodb:UpdateItem", "dynamodb:DeleteItem", "dynamodb:BatchWriteItem"}
+                assert not writing & set(listed(statement["Action"])), name
+
+
+def test_the_sealer_writes_chains_and_no_event(deployed: Deployed) -> None:
+    statements = {entry.get("Sid", ""): entry for entry in named(deployed, "sealer")}
+
+    assert statements["Chain"]["Action"] == "dynamodb:PutItem"
+    assert statements["Chain"]["Condition"] == {
+        "ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["CHAINS#*", "SEG#*"]}
+    }
+    assert not [sid for sid, entry in statements.items() if sid != "Chain" and "PutItem" in json.dumps(entry)]
+    assert [name for name in FUNCTIONS if "dynamodb:GetRecords" in actions(deployed, name)] == ["sealer"]
 
 
 @pytest.mark.parametrize("function", ["admin", "worker"])

@@ -26,6 +26,7 @@ BOOTS: Final[Mapping[str, str]] = {
     "worker": "differently_scheduler.boot.worker",
     "dispatch": "differently_scheduler.boot.dispatch",
     "tick": "differently_scheduler.boot.tick",
+    "sealer": "differently_scheduler.boot.sealer",
     "reconcile": "differently_reconciler.boot.reconcile",
 }
 """The module that Lambda starts for each function."""

@@ -13,8 +13,10 @@ from aws_cdk import aws_lambda_event_sources as sources
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from differently_core.store.stream import EVENTS_PREFIX
+
 from ..constructs.function import Handler, Layers, Surroundings
-from ..functions import FUNCTIONS, WORK_FUNCTIONS
+from ..functions import FUNCTIONS, STREAM_FUNCTIONS, WORK_FUNCTIONS
 from ..nag import accept
 
 SWEEP_SECONDS = 50
@@ -24,6 +26,9 @@ DEAD_DAYS = 14
 NUDGE_MINUTES_MAX = 5
 """An asynchronous message that could not be delivered for so long is late: the sweep did its work meanwhile."""
 BATCH_MAX = 10
+STREAM_BATCH_MAX = 100
+STREAM_RETRIES_MAX = 10
+"""What fails so often is passed over, to the queue of what failed; its row stays in the log."""
 DEAD_END = "It is where dead letters go."
 CLOCK = {
     "Sweep": {"kind": "sweep", "seconds": SWEEP_SECONDS},
@@ -51,6 +56,7 @@ class WorkersStack(Stack):
         for queue in (self.dead, self.failed):
             accept(queue, "Serverless-SQSRedrivePolicy", DEAD_END)
         self._feed(around)
+        self._follow(around)
         self._start_each_minute(around)
         CfnOutput(self, "DispatchQueueUrl", value=self.queue.queue_url)
         CfnOutput(self, "FailedQueueUrl", value=self.failed.queue_url)
@@ -96,6 +102,26 @@ class WorkersStack(Stack):
                 max_event_age=Duration.minutes(NUDGE_MINUTES_MAX),
                 retry_attempts=1,
                 on_failure=destinations.SqsDestination(self.failed),
+            )
+
+    def _follow(self, around: Surroundings) -> None:
+        """Each consumer of the log's stream has a place of its own in it, and is sent events alone."""
+        for name in STREAM_FUNCTIONS:
+            lambda_.EventSourceMapping(
+                self,
+                f"{name.capitalize()}Stream",
+                target=self.functions[name],
+                event_source_arn=around.resources.log_stream,
+                # With LATEST, what is written while the mapping is made or changed would be skipped.
+                starting_position=lambda_.StartingPosition.TRIM_HORIZON,
+                batch_size=STREAM_BATCH_MAX,
+                bisect_batch_on_error=True,
+                report_batch_item_failures=True,
+                retry_attempts=STREAM_RETRIES_MAX,
+                on_failure=sources.SqsDlq(self.failed),
+                filters=[
+                    lambda_.FilterCriteria.filter({"dynamodb": {"Keys": {"pk": {"S": [{"prefix": EVENTS_PREFIX}]}}}})
+                ],
             )
 
     def _start_each_minute(self, around: Surroundings) -> None:

@@ -61,6 +61,12 @@ METRICS: Final = (
     Metric("pool not reconciled", "PoolsNotReconciled"),
     Metric("reconciled", "Reconciliations", ("service",), {"lost": ("Lost", "Count"), "orphans": ("Orphans", "Count")}),
     Metric("adapter bug", "AdapterFaults"),
+    Metric(
+        "sealed", "Seals", ("service",), {"events": ("EventsSealed", "Count"), "lagSeconds": ("SealLag", "Seconds")}
+    ),
+    Metric("not sealed", "SealFailures"),
+    Metric("event unreadable", "EventsUnreadable"),
+    Metric("event touched", "EventsTouched"),
     Metric("quota recounted", "QuotaRecounts", ("service",), {"drift": ("QuotaDrift", "Count")}),
 )
 _BY_MESSAGE: Final = {metric.message: metric for metric in METRICS}

@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from ..errors import Internal, PayloadTooLarge
 from ..model import (
     attempt,
+    audit,
     closing,
     due,
     event,
@@ -101,6 +102,7 @@ class Kind:
 
 MODULES = (
     attempt,
+    audit,
     closing,
     due,
     event,
