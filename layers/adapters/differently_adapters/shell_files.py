@@ -21,6 +21,8 @@ from differently_core.model.exec import FILE_BYTES_MAX, ExecRequest, FileInfo
 from differently_core.runtime.clock import Clock
 from differently_core.runtime.ids import SystemIds
 
+from .parts import in_parts
+
 NAME_BYTES_MAX: Final = 255
 PATH_BYTES_MAX: Final = 4_096
 PART_BYTES: Final = 393_216
@@ -169,14 +171,9 @@ class ShellFiles:
         if self._carriers.upload is not None:
             self._carriers.upload(where, data)
             return
-        stored = False
-        for part in _in_parts(data):
-            told = self._say(_APPEND, base64.b64encode(part).decode(), SOURCE=where)
-            stored = told.strip() == b"stored"
-            if not stored:
+        for part in in_parts(data, PART_BYTES):
+            if self._say(_APPEND, base64.b64encode(part).decode(), SOURCE=where).strip() != b"stored":
                 raise ProviderUnavailable("The sandbox did not store a part of the file; the old one is untouched.")
-        if not stored:
-            self._say(_APPEND, "", SOURCE=where)
 
     def list(self, path: str) -> list[FileInfo]:
         entries = _entries(self._say(_LIST, TARGET=_target(path)), path)
@@ -225,18 +222,6 @@ class _Counted:
                 raise PayloadTooLarge(f"A file can hold {FILE_BYTES_MAX} bytes.", limit=FILE_BYTES_MAX)
             if chunk:
                 yield chunk
-
-
-def _in_parts(data: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces of `PART_BYTES`; the last one is what is left."""
-    held = bytearray()
-    for chunk in data:
-        held += chunk
-        while len(held) >= PART_BYTES:
-            yield bytes(held[:PART_BYTES])
-            del held[:PART_BYTES]
-    if held:
-        yield bytes(held)
 
 
 def _whole(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:

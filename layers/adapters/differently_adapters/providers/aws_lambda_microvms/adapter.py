@@ -25,7 +25,6 @@ from differently_core.contract import (
     Instance,
     Instances,
     InstanceState,
-    Observation,
     Observations,
     Operation,
     Owner,
@@ -49,6 +48,7 @@ from differently_core.errors import (
 from differently_core.model import features
 
 from ...execd import Execd, ThroughExecd
+from ...observing import each_observed
 from ...waiting import Waits, begun, ordered_once
 from .api import Api
 from .config import LIFETIME_SECONDS_MAX, LambdaMicrovmConfig
@@ -164,17 +164,7 @@ class LambdaMicrovmAdapter(ThroughExecd):
         return [self._instance(seen, owner) for seen, owner in told if owner.installation == installation]
 
     def observe_many(self, targets: Sequence[Target]) -> Observations:
-        seen = [self._observation(target) for target in targets]
-        silent = [told for told in seen if isinstance(told, ProviderUnavailable)]
-        if seen and len(silent) == len(seen):
-            raise silent[0]
-        return seen
-
-    def _observation(self, target: Target) -> Observation:
-        try:
-            return self.get(target)
-        except DifferentlyError as error:
-            return error
+        return each_observed(self.get, targets)
 
     def delete(self, target: Target) -> None:
         if target.ref is None:

@@ -20,6 +20,7 @@ from differently_core.runtime.ids import SystemIds
 
 from ...http import Call, Deadlines, Endpoint, Http, segment
 from ...multipart import Part, multipart
+from ...parts import in_parts
 from .api import PROCESS
 
 SILENCE_SECONDS: Final = 40.0
@@ -62,12 +63,8 @@ class DataPlane:
 
     def upload(self, path: str, data: Iterable[bytes]) -> None:
         """Parts beside it, which one command puts together."""
-        number = 0
-        for number, part in enumerate(_in_parts(data), 1):
+        for number, part in enumerate(in_parts(data, PART_BYTES), 1):
             self.put(f"{path}.{number:04}", part)
-        if number == 0:
-            self.put(path, b"")
-            return
         quoted = shlex.quote(path)
         with self.open(f"cat {quoted}.???? > {quoted} && rm -f {quoted}.???? && echo joined", JOIN_SECONDS) as chunks:
             if b"".join(chunks).strip() != b"joined":
@@ -85,17 +82,6 @@ class DataPlane:
 def _file(path: str) -> str:
     """An absolute path follows the prefix as it is, so there are two slashes."""
     return "/filesystem/" + "/".join(segment(part) if part else "" for part in path.split("/"))
-
-
-def _in_parts(data: Iterable[bytes]) -> Iterator[bytes]:
-    held = bytearray()
-    for chunk in data:
-        held += chunk
-        while len(held) >= PART_BYTES:
-            yield bytes(held[:PART_BYTES])
-            del held[:PART_BYTES]
-    if held:
-        yield bytes(held)
 
 
 def stdout_of(lines: Iterator[bytes]) -> Iterator[bytes]:

@@ -20,6 +20,7 @@ from differently_core.runtime.clock import Clock
 
 from ...http import Call, Deadlines
 from ...http.answers import BadAnswer, parse_json
+from ...parts import in_parts
 from .api import Api, at
 from .wire import FrameRead, StartedRead, read
 
@@ -114,7 +115,7 @@ class BoatShell:
     def upload(self, path: str, data: Iterable[bytes]) -> None:
         """The first part in its place; each other one beside it, and put to it by a command."""
         target, beside = shlex.quote(path), shlex.quote(f"{path}.part")
-        for number, part in enumerate(_in_parts(data)):
+        for number, part in enumerate(in_parts(data, PART_BYTES)):
             if number == 0:
                 self.put(path, part)
                 continue
@@ -122,17 +123,6 @@ class BoatShell:
             with self.open(f"cat {beside} >> {target} && rm -f {beside} && echo joined", SMALL_SECONDS) as told:
                 if b"".join(told).strip() != b"joined":
                     raise ProviderUnavailable("The sandbox did not store the file; the old one is untouched.")
-
-
-def _in_parts(data: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces of `PART_BYTES`; the last one is what is left, which may be nothing."""
-    held = bytearray()
-    for chunk in data:
-        held += chunk
-        while len(held) > PART_BYTES:
-            yield bytes(held[:PART_BYTES])
-            del held[:PART_BYTES]
-    yield bytes(held)
 
 
 def _frame(line: bytes, offset: int) -> FrameRead:

@@ -7,7 +7,7 @@ nothing about a sandbox is kept between calls.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import ClassVar, Final
 
@@ -17,20 +17,14 @@ from differently_core.contract import (
     Capabilities,
     Capacity,
     Catalog,
-    CommandResult,
     CreateRequest,
     Declaration,
     EgressRules,
-    ExecEvent,
     Exposure,
-    FileContent,
-    Files,
     Info,
     Instance,
     Instances,
     InstanceState,
-    JobOutput,
-    Observation,
     Observations,
     Operation,
     Owner,
@@ -46,18 +40,18 @@ from differently_core.contract import (
 )
 from differently_core.errors import (
     BackendError,
-    DifferentlyError,
     InvalidRequest,
     InvalidState,
     NotFound,
     ProviderUnavailable,
 )
 from differently_core.model import features
-from differently_core.model.exec import ExecRequest, FileInfo, Job, Stream
 
 from ... import envd
-from ...inside import Inside
+from ...inside import Inside, ThroughInside
+from ...observing import each_observed
 from ...shell_files import Carriers
+from ...waiting import as_outage
 from . import egress, snapshots
 from .api import Api
 from .config import E2bConfig
@@ -87,7 +81,7 @@ def declared(config: E2bConfig) -> Declaration:
     return entries
 
 
-class E2bAdapter:
+class E2bAdapter(ThroughInside):
     kind: ClassVar[str] = "e2b"
     operations: ClassVar[Declaration] = {**dict.fromkeys(Operation, SUPPORTED), **_NEVER}
     """Of the kind; a pool's own declaration depends on its configuration and takes this one's place."""
@@ -129,18 +123,10 @@ class E2bAdapter:
         return Capacity(bounded=False)
 
     def health(self) -> None:
-        self._look()
+        as_outage(self._api.look)
 
     def verify_credential(self) -> None:
-        self._look()
-
-    def _look(self) -> None:
-        try:
-            self._api.look()
-        except BackendError:
-            raise
-        except DifferentlyError as error:  # a service without a list of sandboxes is none of theirs
-            raise ProviderUnavailable(error.message, settled=True) from None
+        as_outage(self._api.look)
 
     def discover(self) -> Catalog:
         names = {seen.template_id: ", ".join(seen.names or seen.aliases or ()) for seen in self._api.templates()}
@@ -158,17 +144,7 @@ class E2bAdapter:
         return [instance(seen) for seen in self._api.of_installation(installation)]
 
     def observe_many(self, targets: Sequence[Target]) -> Observations:
-        seen = [self._observation(target) for target in targets]
-        silent = [told for told in seen if isinstance(told, ProviderUnavailable)]
-        if seen and len(silent) == len(seen):
-            raise silent[0]
-        return seen
-
-    def _observation(self, target: Target) -> Observation:
-        try:
-            return self.get(target)
-        except DifferentlyError as error:
-            return error
+        return each_observed(self.get, targets)
 
     def delete(self, target: Target) -> None:
         if target.ref is None:
@@ -192,42 +168,6 @@ class E2bAdapter:
         return self._api.sandbox(seen.sandbox_id).end_at
 
     # Commands, jobs and files.
-
-    def exec(self, target: Target, request: ExecRequest, output_bytes_max: int) -> CommandResult:
-        return self._inside(target).commands.exec(request, output_bytes_max)
-
-    def exec_stream(self, target: Target, request: ExecRequest, quiet_seconds: float) -> Iterator[ExecEvent]:
-        return self._inside(target).commands.stream(request, quiet_seconds)
-
-    def job_start(self, target: Target, job: str, request: ExecRequest) -> Job:
-        return self._inside(target).jobs.start(target, job, request)
-
-    def job_status(self, target: Target, job: str) -> Job:
-        return self._inside(target).jobs.status(target, job)
-
-    def job_output(self, target: Target, job: str, stream: Stream, offset: int, limit: int) -> JobOutput:
-        return self._inside(target).jobs.output(target, job, stream, offset, limit)
-
-    def job_stop(self, target: Target, job: str) -> Job:
-        return self._inside(target).jobs.stop(target, job)
-
-    def job_interrupt(self, target: Target, job: str) -> Job:
-        return self._inside(target).jobs.interrupt(target, job)
-
-    def file_read(self, target: Target, path: str) -> FileContent:
-        return self._inside(target).files.read(path)
-
-    def file_write(self, target: Target, path: str, data: Iterable[bytes]) -> FileInfo:
-        return self._inside(target).files.write(path, data)
-
-    def file_list(self, target: Target, path: str) -> Files:
-        return self._inside(target).files.list(path)
-
-    def file_stat(self, target: Target, path: str) -> FileInfo:
-        return self._inside(target).files.stat(path)
-
-    def file_delete(self, target: Target, path: str) -> None:
-        self._inside(target).files.delete(path)
 
     def _inside(self, target: Target) -> Inside:
         seen = self._running(target)

@@ -5,7 +5,7 @@ Every call looks at the machine first and checks its metadata; nothing about a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import ClassVar, Final
 
@@ -21,14 +21,10 @@ from differently_core.contract import (
     EgressRules,
     ExecEvent,
     Exposure,
-    FileContent,
-    Files,
     Info,
     Instance,
     Instances,
     InstanceState,
-    JobOutput,
-    Observation,
     Observations,
     Operation,
     Owner,
@@ -41,20 +37,20 @@ from differently_core.contract import (
     unsupported,
 )
 from differently_core.errors import (
-    BackendError,
-    DifferentlyError,
     InvalidState,
     NotFound,
     ProviderUnavailable,
     SandboxFailed,
 )
 from differently_core.model import features
-from differently_core.model.exec import ExecRequest, FileInfo, Job, Stream
+from differently_core.model.exec import ExecRequest
 from differently_core.model.pool import Trust
 
-from ...inside import Inside
+from ...inside import Inside, ThroughInside
+from ...observing import each_observed
 from ...polled import Polled
 from ...shell_files import Carriers
+from ...waiting import as_outage
 from .api import Api
 from .config import FlyConfig
 from .machine import Machine
@@ -84,7 +80,7 @@ _NEVER: Final[Declaration] = {
 }
 
 
-class FlyAdapter:
+class FlyAdapter(ThroughInside):
     kind: ClassVar[str] = "fly"
     operations: ClassVar[Declaration] = {**dict.fromkeys(Operation, SUPPORTED), **_NEVER}
 
@@ -121,18 +117,10 @@ class FlyAdapter:
         return Capacity(bounded=False)
 
     def health(self) -> None:
-        self._look()
+        as_outage(self._api.look)
 
     def verify_credential(self) -> None:
-        self._look()
-
-    def _look(self) -> None:
-        try:
-            self._api.look()
-        except BackendError:
-            raise
-        except DifferentlyError as error:  # a service without a list of sandboxes is none of theirs
-            raise ProviderUnavailable(error.message, settled=True) from None
+        as_outage(self._api.look)
 
     def discover(self) -> Catalog:
         raise unsupported(self, Operation.DISCOVER, self._pool)
@@ -149,17 +137,7 @@ class FlyAdapter:
         return [instance(seen) for seen in self._api.of_installation(installation)]
 
     def observe_many(self, targets: Sequence[Target]) -> Observations:
-        seen = [self._observation(target) for target in targets]
-        silent = [told for told in seen if isinstance(told, ProviderUnavailable)]
-        if seen and len(silent) == len(seen):
-            raise silent[0]
-        return seen
-
-    def _observation(self, target: Target) -> Observation:
-        try:
-            return self.get(target)
-        except DifferentlyError as error:
-            return error
+        return each_observed(self.get, targets)
 
     def delete(self, target: Target) -> None:
         if target.ref is None:
@@ -192,37 +170,7 @@ class FlyAdapter:
         return Polled(inside.jobs, self._clock).exec(target, request, output_bytes_max)
 
     def exec_stream(self, target: Target, request: ExecRequest, quiet_seconds: float) -> Iterator[ExecEvent]:
-        yield from Polled(self._inside(target).jobs, self._clock).stream(target, request, quiet_seconds)
-
-    def job_start(self, target: Target, job: str, request: ExecRequest) -> Job:
-        return self._inside(target).jobs.start(target, job, request)
-
-    def job_status(self, target: Target, job: str) -> Job:
-        return self._inside(target).jobs.status(target, job)
-
-    def job_output(self, target: Target, job: str, stream: Stream, offset: int, limit: int) -> JobOutput:
-        return self._inside(target).jobs.output(target, job, stream, offset, limit)
-
-    def job_stop(self, target: Target, job: str) -> Job:
-        return self._inside(target).jobs.stop(target, job)
-
-    def job_interrupt(self, target: Target, job: str) -> Job:
-        return self._inside(target).jobs.interrupt(target, job)
-
-    def file_read(self, target: Target, path: str) -> FileContent:
-        return self._inside(target).files.read(path)
-
-    def file_write(self, target: Target, path: str, data: Iterable[bytes]) -> FileInfo:
-        return self._inside(target).files.write(path, data)
-
-    def file_list(self, target: Target, path: str) -> Files:
-        return self._inside(target).files.list(path)
-
-    def file_stat(self, target: Target, path: str) -> FileInfo:
-        return self._inside(target).files.stat(path)
-
-    def file_delete(self, target: Target, path: str) -> None:
-        self._inside(target).files.delete(path)
+        return Polled(self._inside(target).jobs, self._clock).stream(target, request, quiet_seconds)
 
     def _inside(self, target: Target) -> Inside:
         machine = Machine(self._api, self._running(target).id)

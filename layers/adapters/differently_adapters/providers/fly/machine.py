@@ -11,6 +11,7 @@ from typing import Final
 
 from differently_core.errors import ProviderUnavailable
 
+from ...parts import in_parts
 from .api import Api
 
 CALL_SECONDS_MAX: Final = 55
@@ -40,7 +41,7 @@ class Machine:
         """Each part is put behind what is there already, which must be as long as we think."""
         quoted = shlex.quote(path)
         sent = 0
-        for part in _in_parts(data):
+        for part in in_parts(data, PART_BYTES):
             script = f'umask 077; [ "$(($(wc -c < {quoted})))" -eq {sent} ] && base64 -d >> {quoted} && echo stored'
             if not sent:
                 script = f"umask 077; base64 -d > {quoted} && echo stored"
@@ -49,17 +50,3 @@ class Machine:
             if told.strip() != "stored":
                 raise ProviderUnavailable("The sandbox did not store a part of the file; the old one is untouched.")
             sent += len(part)
-
-
-def _in_parts(data: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces of `PART_BYTES`; of an empty file there is one piece, which is empty."""
-    held = bytearray()
-    first = True
-    for chunk in data:
-        held += chunk
-        while len(held) > PART_BYTES:
-            yield bytes(held[:PART_BYTES])
-            del held[:PART_BYTES]
-            first = False
-    if held or first:
-        yield bytes(held)

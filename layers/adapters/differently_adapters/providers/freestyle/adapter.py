@@ -7,7 +7,7 @@ account, so a create that is repeated meets the first.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import ClassVar, Final
 
@@ -19,20 +19,15 @@ from differently_core.contract import (
     Capabilities,
     Capacity,
     Catalog,
-    CommandResult,
     CreateRequest,
     Declaration,
     EgressRules,
     ExecEvent,
     Exposure,
-    FileContent,
-    Files,
     Info,
     Instance,
     Instances,
     InstanceState,
-    JobOutput,
-    Observation,
     Observations,
     Operation,
     Owner,
@@ -48,7 +43,6 @@ from differently_core.contract import (
 )
 from differently_core.errors import (
     BackendError,
-    DifferentlyError,
     InvalidRequest,
     InvalidState,
     NotFound,
@@ -56,9 +50,10 @@ from differently_core.errors import (
     SandboxFailed,
 )
 from differently_core.model import features
-from differently_core.model.exec import ExecRequest, FileInfo, Job, Stream
+from differently_core.model.exec import ExecRequest
 
-from ...inside import Inside
+from ...inside import Inside, ThroughInside
+from ...observing import each_observed
 from ...waiting import Waits, as_outage, begun, ordered_once
 from . import snapshots
 from .api import Api
@@ -88,7 +83,7 @@ def declared(config: FreestyleConfig) -> Declaration:
     return entries
 
 
-class FreestyleAdapter:
+class FreestyleAdapter(ThroughInside):
     kind: ClassVar[str] = "freestyle"
     operations: ClassVar[Declaration] = {**dict.fromkeys(Operation, SUPPORTED), **_NEVER}
     """Of the kind; a pool's own declaration depends on its configuration and takes this one's place."""
@@ -201,17 +196,7 @@ class FreestyleAdapter:
         return [seen.instance() for seen in self._api.of_installation(installation)]
 
     def observe_many(self, targets: Sequence[Target]) -> Observations:
-        seen = [self._observation(target) for target in targets]
-        silent = [told for told in seen if isinstance(told, ProviderUnavailable)]
-        if seen and len(silent) == len(seen):
-            raise silent[0]
-        return seen
-
-    def _observation(self, target: Target) -> Observation:
-        try:
-            return self.get(target)
-        except DifferentlyError as error:
-            return error
+        return each_observed(self.get, targets)
 
     def delete(self, target: Target) -> None:
         if target.ref is None:
@@ -232,41 +217,8 @@ class FreestyleAdapter:
 
     # Commands, jobs and files.
 
-    def exec(self, target: Target, request: ExecRequest, output_bytes_max: int) -> CommandResult:
-        return self._inside(target).commands.exec(request, output_bytes_max)
-
     def exec_stream(self, target: Target, request: ExecRequest, quiet_seconds: float) -> Iterator[ExecEvent]:
         raise unsupported(self, Operation.EXEC_STREAM, self._pool)
-
-    def job_start(self, target: Target, job: str, request: ExecRequest) -> Job:
-        return self._inside(target).jobs.start(target, job, request)
-
-    def job_status(self, target: Target, job: str) -> Job:
-        return self._inside(target).jobs.status(target, job)
-
-    def job_output(self, target: Target, job: str, stream: Stream, offset: int, limit: int) -> JobOutput:
-        return self._inside(target).jobs.output(target, job, stream, offset, limit)
-
-    def job_stop(self, target: Target, job: str) -> Job:
-        return self._inside(target).jobs.stop(target, job)
-
-    def job_interrupt(self, target: Target, job: str) -> Job:
-        return self._inside(target).jobs.interrupt(target, job)
-
-    def file_read(self, target: Target, path: str) -> FileContent:
-        return self._inside(target).files.read(path)
-
-    def file_write(self, target: Target, path: str, data: Iterable[bytes]) -> FileInfo:
-        return self._inside(target).files.write(path, data)
-
-    def file_list(self, target: Target, path: str) -> Files:
-        return self._inside(target).files.list(path)
-
-    def file_stat(self, target: Target, path: str) -> FileInfo:
-        return self._inside(target).files.stat(path)
-
-    def file_delete(self, target: Target, path: str) -> None:
-        self._inside(target).files.delete(path)
 
     def _inside(self, target: Target) -> Inside:
         return Inside(self._shell(self._running(target)), self._clock)

@@ -17,6 +17,7 @@ from differently_core.errors import ExecUnconfirmed, ProviderUnavailable
 
 from ... import env_file
 from ...http import Call, Deadlines, Streamed, segment
+from ...parts import in_parts
 from .api import Api
 from .wire import StreamRead
 
@@ -57,7 +58,7 @@ class MorphShell:
     def upload(self, path: str, data: Iterable[bytes]) -> None:
         """In parts, each in a command's own text: a command has no input here."""
         into = ">"
-        for part in _in_parts(data):
+        for part in in_parts(data, PART_BYTES):
             text = shlex.quote(base64.b64encode(part).decode())
             self._say(f"umask 077; printf %s {text} | base64 -d {into} {shlex.quote(path)} && echo stored")
             into = ">>"
@@ -71,17 +72,6 @@ class MorphShell:
         with self._line(line, SMALL_SECONDS) as told:
             if b"".join(told).strip() != b"stored":
                 raise ProviderUnavailable("The sandbox did not store what a command needs.", settled=True)
-
-
-def _in_parts(data: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces of `PART_BYTES`; the last one is what is left, which may be nothing."""
-    held = bytearray()
-    for chunk in data:
-        held += chunk
-        while len(held) > PART_BYTES:
-            yield bytes(held[:PART_BYTES])
-            del held[:PART_BYTES]
-    yield bytes(held)
 
 
 def _stdout(answer: Streamed) -> Iterator[bytes]:

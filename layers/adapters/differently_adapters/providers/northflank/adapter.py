@@ -6,7 +6,7 @@ Nothing about a sandbox is kept between calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import ClassVar, Final
 
@@ -16,20 +16,14 @@ from differently_core.contract import (
     Capabilities,
     Capacity,
     Catalog,
-    CommandResult,
     CreateRequest,
     Declaration,
     EgressRules,
-    ExecEvent,
     Exposure,
-    FileContent,
-    Files,
     Info,
     Instance,
     Instances,
     InstanceState,
-    JobOutput,
-    Observation,
     Observations,
     Operation,
     Owner,
@@ -42,17 +36,16 @@ from differently_core.contract import (
     unsupported,
 )
 from differently_core.errors import (
-    DifferentlyError,
     InvalidState,
     NotFound,
     ProviderUnavailable,
 )
 from differently_core.model import features
-from differently_core.model.exec import ExecRequest, FileInfo, Job, Stream
 from differently_core.model.pool import Trust
 
-from ...inside import Inside
+from ...inside import Inside, ThroughInside
 from ...names import sandbox_name
+from ...observing import each_observed
 from ...shell_files import Carriers
 from ...waiting import Waits, as_outage, begun
 from .api import Api
@@ -88,7 +81,7 @@ _NEVER: Final[Declaration] = {
 }
 
 
-class NorthflankAdapter:
+class NorthflankAdapter(ThroughInside):
     kind: ClassVar[str] = "northflank"
     operations: ClassVar[Declaration] = {**dict.fromkeys(Operation, SUPPORTED), **_NEVER}
 
@@ -143,17 +136,7 @@ class NorthflankAdapter:
         return [seen.instance() for seen in self._api.of_installation(installation)]
 
     def observe_many(self, targets: Sequence[Target]) -> Observations:
-        seen = [self._observation(target) for target in targets]
-        silent = [told for told in seen if isinstance(told, ProviderUnavailable)]
-        if seen and len(silent) == len(seen):
-            raise silent[0]
-        return seen
-
-    def _observation(self, target: Target) -> Observation:
-        try:
-            return self.get(target)
-        except DifferentlyError as error:
-            return error
+        return each_observed(self.get, targets)
 
     def delete(self, target: Target) -> None:
         """Done when Northflank no longer has it."""
@@ -178,42 +161,6 @@ class NorthflankAdapter:
         raise unsupported(self, Operation.RENEW, self._pool)
 
     # Commands, jobs and files.
-
-    def exec(self, target: Target, request: ExecRequest, output_bytes_max: int) -> CommandResult:
-        return self._inside(target).commands.exec(request, output_bytes_max)
-
-    def exec_stream(self, target: Target, request: ExecRequest, quiet_seconds: float) -> Iterator[ExecEvent]:
-        yield from self._inside(target).commands.stream(request, quiet_seconds)
-
-    def job_start(self, target: Target, job: str, request: ExecRequest) -> Job:
-        return self._inside(target).jobs.start(target, job, request)
-
-    def job_status(self, target: Target, job: str) -> Job:
-        return self._inside(target).jobs.status(target, job)
-
-    def job_output(self, target: Target, job: str, stream: Stream, offset: int, limit: int) -> JobOutput:
-        return self._inside(target).jobs.output(target, job, stream, offset, limit)
-
-    def job_stop(self, target: Target, job: str) -> Job:
-        return self._inside(target).jobs.stop(target, job)
-
-    def job_interrupt(self, target: Target, job: str) -> Job:
-        return self._inside(target).jobs.interrupt(target, job)
-
-    def file_read(self, target: Target, path: str) -> FileContent:
-        return self._inside(target).files.read(path)
-
-    def file_write(self, target: Target, path: str, data: Iterable[bytes]) -> FileInfo:
-        return self._inside(target).files.write(path, data)
-
-    def file_list(self, target: Target, path: str) -> Files:
-        return self._inside(target).files.list(path)
-
-    def file_stat(self, target: Target, path: str) -> FileInfo:
-        return self._inside(target).files.stat(path)
-
-    def file_delete(self, target: Target, path: str) -> None:
-        self._inside(target).files.delete(path)
 
     def _inside(self, target: Target) -> Inside:
         shell = NorthflankShell(self._api, self._running(target).id, self._clock)

@@ -21,6 +21,7 @@ from differently_core.runtime.clock import Clock
 
 from ...http import Deadlines
 from ...http.answers import BadAnswer, parse_json
+from ...parts import in_parts
 from ...websocket import WebSocket, web_socket
 from .api import Api
 from .wire import Told, read
@@ -53,7 +54,7 @@ class NorthflankShell:
         """Each part is put behind what is there already, which must be as long as we think."""
         quoted = shlex.quote(path)
         sent = 0
-        for part in _in_parts(data):
+        for part in in_parts(data, PART_BYTES):
             text = base64.b64encode(part).decode()
             take = f"head -c {len(text)} | base64 -d"
             script = f'umask 077; [ "$(($(wc -c < {quoted})))" -eq {sent} ] && {take} >> {quoted} && echo stored'
@@ -119,17 +120,3 @@ def _say(socket: WebSocket, stdin: str) -> None:
     else:
         return
     raise ExecUnconfirmed("The connection ended before the command had its input.")
-
-
-def _in_parts(data: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces of `PART_BYTES`; of an empty file there is one piece, which is empty."""
-    held = bytearray()
-    first = True
-    for chunk in data:
-        held += chunk
-        while len(held) > PART_BYTES:
-            yield bytes(held[:PART_BYTES])
-            del held[:PART_BYTES]
-            first = False
-    if held or first:
-        yield bytes(held)

@@ -24,7 +24,6 @@ from differently_core.contract import (
     Instance,
     Instances,
     InstanceState,
-    Observation,
     Observations,
     Operation,
     Owner,
@@ -55,6 +54,7 @@ from differently_core.runtime.ids import SystemIds
 
 from ...execd import PORT as EXECD_PORT
 from ...execd import Execd, Place, ThroughExecd
+from ...observing import each_observed
 from ...peers import told_apart
 from ...recent import Recent
 from ...waiting import begun
@@ -238,17 +238,7 @@ class OpenSandboxAdapter(ThroughExecd):
         return [self._observed(seen) for seen in self._api.of_installation(installation)]
 
     def observe_many(self, targets: Sequence[Target]) -> Observations:
-        seen = [self._observation(target) for target in targets]
-        silent = [told for told in seen if isinstance(told, ProviderUnavailable)]
-        if seen and len(silent) == len(seen):
-            raise silent[0]
-        return seen
-
-    def _observation(self, target: Target) -> Observation:
-        try:
-            return self.get(target)
-        except DifferentlyError as error:
-            return error
+        return each_observed(self.get, targets)
 
     def delete(self, target: Target) -> None:
         self._maker.call_off(target.owner)
