@@ -15,6 +15,7 @@ from typing import Any, TypeVar, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from differently_core.contract.nesting import nests_deeper
 from differently_core.errors import InvalidRequest
 
 M = TypeVar("M", bound=BaseModel)
@@ -51,7 +52,7 @@ def _check_json(data: bytes) -> None:
     else:
         if not isinstance(value, dict):
             problem = InvalidRequest("The body must be a JSON object, such as {}.", field="body")
-        elif _deeper_than(value, JSON_DEPTH_MAX):
+        elif nests_deeper(value, JSON_DEPTH_MAX):
             problem = _too_deep()
         else:
             return
@@ -80,20 +81,6 @@ def _finite(text: str) -> float:
     if math.isfinite(number):
         return number
     raise InvalidRequest("A number in the body is too large.", field="body")
-
-
-def _deeper_than(value: object, levels: int) -> bool:
-    level: Sequence[object] = [value]
-    for _ in range(levels):
-        level = [
-            child
-            for node in level
-            if isinstance(node, (dict, list))
-            for child in (node.values() if isinstance(node, dict) else node)
-        ]
-        if not level:
-            return False
-    return any(isinstance(node, (dict, list)) for node in level)
 
 
 def read_query(model: type[M], given: Mapping[str, Sequence[str]]) -> M:

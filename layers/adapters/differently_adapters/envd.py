@@ -136,7 +136,7 @@ def frames(chunks: Iterable[bytes]) -> Iterator[tuple[int, JsonValue]]:
                 break
             try:
                 message: JsonValue = json.loads(bytes(held[5 : 5 + size]))
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise ExecUnconfirmed("The sandbox's agent sent a message that is no JSON.") from None
             yield held[0], message
             del held[: 5 + size]

@@ -185,10 +185,17 @@ TRICKS = [
 ]  # fmt: skip
 
 
+ELSEWHERE = {
+    **dict.fromkeys(("X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override"), "DELETE"),
+    **dict.fromkeys(("X-Original-URL", "X-Rewrite-URL", "X-Forwarded-Uri", "X-Forwarded-Prefix"), "/v1/orgs"),
+}
+"""Headers that other servers take for the method or the path."""
+
+
 @pytest.mark.parametrize("path", TRICKS)
 def test_no_spelling_of_a_path_gets_around_its_access(scene: Scene, path: str) -> None:
     for method in ("GET", "POST", "get", "HEAD", "TRACE"):
-        event = scene.world.event(method, "/", None, headers={"X-HTTP-Method-Override": "DELETE"})
+        event = scene.world.event(method, "/", None, headers=ELSEWHERE)
         event["path"] = path
         event["requestContext"]["authorizer"] = {
             "keyId": "key_" + scene.owner.token.split("_")[1], "scope": "tenant", "org": scene.owner.org,
@@ -196,3 +203,12 @@ def test_no_spelling_of_a_path_gets_around_its_access(scene: Scene, path: str) -
         }  # fmt: skip
         for entry in (scene.world.app.control, scene.world.app.admin, scene.world.app.data):
             assert entry(event)["statusCode"] in (403, 404, 405)
+
+
+def test_no_header_and_no_query_make_a_call_another_one(scene: Scene) -> None:
+    base = f"/v1/sandboxes/{scene.sandbox}"
+    plain = scene.world.call("GET", base, token=scene.owner.token)
+    led = scene.world.call("GET", base, token=scene.owner.token, headers=ELSEWHERE)
+    assert (led.status, led.json()) == (200, plain.json())
+    assert scene.world.call("GET", f"{base}?_method=DELETE", token=scene.owner.token).status == 400
+    assert scene.world.call("GET", base, token=scene.owner.token).json() == plain.json()

@@ -153,7 +153,7 @@ class Execd:
                 yield event
             elif understand(event.text, line.tag) is None:
                 ending = "\n" if self._line_endings is LineEndings.RESTORED and not event.text.endswith("\n") else ""
-                yield Output(event.stream, (event.text + ending).encode())
+                yield Output(event.stream, (event.text + ending).encode(errors="replace"))
 
     def _exec_exact(self, request: ExecRequest, kept: Mapping[Stream, Kept], output_bytes_max: int) -> Exit:
         """One call for most commands: the line itself tells short output. Of longer, head and tail are fetched."""

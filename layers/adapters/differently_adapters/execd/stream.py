@@ -129,7 +129,7 @@ def _event(line: bytes) -> Event | None:
         return None  # an empty line, or another field of a server-sent event
     try:
         told = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ExecUnconfirmed("execd sent an event that is no JSON.") from None
     kind, text, error = told.get("type"), told.get("text"), told.get("error")
     error = error if isinstance(error, dict) else {}

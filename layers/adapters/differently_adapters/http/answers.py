@@ -9,7 +9,11 @@ from typing import Final, NoReturn
 
 from pydantic import JsonValue
 
+from differently_core.contract.nesting import nests_deeper
+
 JSON_BYTES_MAX: Final = 4 * 1024 * 1024
+JSON_DEPTH_MAX: Final = 64
+"""What parses deeper than that would exhaust the stack of whoever walks it, or not, by how full the stack is."""
 RATIO_MAX: Final = 100
 """A body may unfold to so many times its size, which no honest JSON reaches."""
 RATIO_FROM: Final = 65_536
@@ -72,13 +76,16 @@ def check_type(headers: Mapping[str, str], wanted: str) -> None:
 
 
 def parse_json(raw: bytes) -> JsonValue:
-    """The JSON value, which must be all of the body. Depth is bounded by the parser itself."""
+    """The JSON value, which must be all of the body."""
     if not raw.strip():
         raise BadAnswer("The backend's answer is empty.")
     try:
         value: JsonValue = json.loads(raw, parse_constant=_no_constant)
     except (ValueError, RecursionError):  # a UnicodeDecodeError is a ValueError
         raise BadAnswer("The backend's answer is not JSON.") from None
+    # Fewer brackets than levels cannot nest so deep; that spares most answers the walk.
+    if raw.count(b"[") + raw.count(b"{") > JSON_DEPTH_MAX and nests_deeper(value, JSON_DEPTH_MAX):
+        raise BadAnswer("The backend's answer nests too deep.")
     return value
 
 

@@ -173,7 +173,7 @@ def _place_of_name(name: str) -> Place:
 
 
 def _path(path: str) -> str:
-    if not re.fullmatch(r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)*", path) or re.search(r"%(?![0-9A-Fa-f]{2})", path):
+    if not re.fullmatch(r"(?:/[A-Za-z0-9/._~!$&'()*+,;=:@%-]*)?", path) or re.search(r"%(?![0-9A-Fa-f]{2})", path):
         raise _wrong("its path has characters that a path cannot have")
     path = path.rstrip("/")
     decoded = re.sub("%2e", ".", path, flags=re.IGNORECASE)

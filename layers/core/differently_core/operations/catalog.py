@@ -22,7 +22,7 @@ from ..model.record import Record, Table
 from ..model.tenancy import Installation, Org, Project, ProjectEntry
 from ..policy.placement import Candidate, Rules
 from ..runtime.clock import Clock
-from ..runtime.ids import OrgId, ProjectId
+from ..runtime.ids import OrgId, ProjectId, is_id
 from ..store.codec import of_kind
 from ..store.ports import PAGE_ROWS_MAX, Store
 
@@ -126,21 +126,25 @@ class Catalog:
         return self._cached(f"policies:{org}:{project}", lambda: self._read_scopes(GLOBAL, org, project))
 
     def org(self, org: OrgId) -> Org:
-        found = self._cached(f"org:{org}", lambda: self._store.get(Org, Org.key_of(org)))
-        if found is None:
-            raise NotFound(f"There is no organization {org!r}.", org=org)
-        return found
+        """Raises `NotFound`, for what can be no id without a look: a key of a table has its bounds."""
+        read = self._cached(f"org:{org}", lambda: self._store.get(Org, Org.key_of(org))) if is_id("org", org) else None
+        if read is None:
+            raise NotFound(f"There is no organization {org[:64]!r}.", org=org[:64])
+        return read
 
     def project(self, org: OrgId, project: ProjectId) -> Project:
         found = self._cached(f"project:{project}", lambda: self._store.get(Project, Project.key_of(org, project)))
         if found is None:
-            raise NotFound(f"There is no project {project!r}.", project=project)
+            raise _no_project(project)
         return found
 
     def org_of(self, project: ProjectId) -> OrgId:
+        """As `org`."""
+        if not is_id("proj", project):
+            raise _no_project(project)
         found = self._cached(f"entry:{project}", lambda: self._store.get(ProjectEntry, ProjectEntry.key_of(project)))
         if found is None:
-            raise NotFound(f"There is no project {project!r}.", project=project)
+            raise _no_project(project)
         return found.org
 
     def _cached(self, name: str, read: Callable[[], T], seconds: float | None = None) -> T:
@@ -207,3 +211,7 @@ class Catalog:
             if after is None:
                 return rows
         raise Internal(f"More than {POOLS_MAX * 10} {record.__name__} rows.")
+
+
+def _no_project(project: ProjectId) -> NotFound:
+    return NotFound(f"There is no project {project[:64]!r}.", project=project[:64])

@@ -307,7 +307,7 @@ def list_snapshots(core: Core, caller: Caller, query: SnapshotQuery) -> tuple[li
 def _list_project(core: Core, caller: Caller, query: SnapshotQuery) -> str:
     if caller.project is not None:
         if query.project is not None and query.project != caller.project:
-            raise NotFound(f"There is no project {query.project!r}.", project=query.project)
+            raise NotFound(f"There is no project {query.project[:64]!r}.", project=query.project[:64])
         return caller.project
     if query.project is None:
         raise InvalidRequest("An operator key belongs to no project: send projectId.", field="projectId")

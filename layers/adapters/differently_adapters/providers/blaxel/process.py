@@ -92,11 +92,11 @@ def stdout_of(lines: Iterator[bytes]) -> Iterator[bytes]:
             continue  # a sign of life
         try:
             told = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ExecUnconfirmed("Blaxel sent a line that is no JSON.") from None
         match told:
             case {"type": "stdout", "data": str(printed)}:
-                yield printed.encode() if printed.endswith("\n") else f"{printed}\n".encode()
+                yield (printed.removesuffix("\n") + "\n").encode(errors="replace")
             case {"type": "result"}:
                 return
             case {"type": "error"}:

@@ -127,7 +127,7 @@ class BoatShell:
 
 def _frame(line: bytes, offset: int) -> FrameRead:
     frame: FrameRead | None = None
-    with suppress(ValueError, ValidationError):  # the text of either quotes the line
+    with suppress(ValueError, ValidationError, RecursionError):  # the text of each quotes the line
         frame = FrameRead.model_validate(json.loads(line))
     if frame is None:
         raise ExecUnconfirmed("Boat's stream holds a line that is none of its frames.")

@@ -89,6 +89,6 @@ def _stdout(answer: Streamed) -> Iterator[bytes]:
 def _event(told: bytes) -> StreamRead:
     try:
         return StreamRead.model_validate(json.loads(told))
-    except (ValueError, ValidationError):
+    except (ValueError, ValidationError, RecursionError):
         pass
     raise ExecUnconfirmed("Morph's stream holds a line that is no event.")

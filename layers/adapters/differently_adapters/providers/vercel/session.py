@@ -84,11 +84,11 @@ def stdout_of(lines: Iterator[bytes]) -> Iterator[bytes]:
             continue
         try:
             told = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ExecUnconfirmed("Vercel sent a line that is no JSON.") from None
         match told:
             case {"stream": "stdout", "data": str(text)}:
-                yield text.encode()
+                yield text.encode(errors="replace")
             case {"stream": "error"}:
                 raise ExecUnconfirmed("Vercel lost the command; its end was not seen.")
             case {"command": {"exitCode": int()}}:
