@@ -133,7 +133,9 @@ class Installation:
             trust=trust,
             max_concurrency=rng.choice((1, 2, 3, 5)) * self.roominess,
             max_retained=self.places.choice((None, None, 1, 3)),
-            cost_model=CostModel(cpu_hour=rng.choice((0.0, 1.0))),
+            cost_model=CostModel(
+                cpu_hour=rng.choice((0.0, 1.0)), kept_hour=0.01 if len(self.known_pools) % 2 else None
+            ),
             created_at=self.clock.now(),
         )
         self.known_pools.append(pool)

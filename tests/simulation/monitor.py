@@ -47,6 +47,7 @@ from differently_core.store.memory import MemoryStore
 from differently_core.store.ports import Action, Check
 
 from .keeping import Keeping
+from .metering import Metering
 from .processes import LIFE_SECONDS, Process, Violation
 from .seams import SimBackend
 
@@ -81,6 +82,7 @@ class Monitor:
         self.denied: dict[str, str] = {}
         """The pool that an organization's own policy denies; it never changes."""
         self.keeping = Keeping(lambda: self.rows, lambda what: self._tally.update([what]))
+        self.metering = Metering()
         self.commits = 0
         self._memory = memory
         self._clock = clock
@@ -97,6 +99,7 @@ class Monitor:
         for row in self.rows.values():
             self._add(None, row, set())
         self.keeping.take_over(self.rows.values())
+        self.metering.take_over(self.rows)
 
     # What the store is told.
 
@@ -120,6 +123,7 @@ class Monitor:
         for before, after in changes:
             self._judge(before, after, changes)
         self.keeping.committed(changes)
+        self.metering.committed(changes)
         for name in touched:
             self._judge_counter(name)
         if any(before is None and isinstance(after, Sandbox) for before, after in changes):
@@ -479,6 +483,7 @@ class Monitor:
         self._check_due(stored)
         self._check_pools(stored)
         self.keeping.check_everything(stored, self.backends, self.ours)
+        self.metering.check_everything(stored.values())
 
     def _check_queue(self, stored: Mapping[Key, Record]) -> None:
         for row in stored.values():

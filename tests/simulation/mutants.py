@@ -33,6 +33,18 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        "the interval that ends is not written",
+        "operations/ending.py",
+        "return changed, [put] if ended is None else [put,",
+        "return changed, [put] if after.status in ENDED or ended is None else [put,",
+    ),
+    Mutant(
+        "counting begins again at the create",
+        "operations/metering.py",
+        "Meter(since=at, pool=sandbox.pool, price=price)",
+        "Meter(since=sandbox.created_at, pool=sandbox.pool, price=price)",
+    ),
+    Mutant(
         "a slot is given back twice",
         "operations/ending.py",
         "        *give_back(sandbox, keep_pool=attempt is not None and not proved),\n        event_of(core, caller, f",

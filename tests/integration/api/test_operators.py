@@ -34,7 +34,7 @@ def test_a_pool_is_registered_probed_and_shown(world: World) -> None:
     assert shown == made.json()
     assert shown["trust"] == "private"
     assert shown["health"]["healthy"] is True
-    assert shown["costModel"] == {"cpuHour": 0.04, "memoryGiBHour": 0.005}
+    assert shown["costModel"] == {"cpuHour": 0.04, "memoryGiBHour": 0.005, "currency": "USD"}
     assert (shown["held"], shown["maxConcurrency"], shown["state"]) == (0, 7, "active")
     assert [pool["name"] for pool in op(world, "GET", "/v1/admin/pools").json()["items"]] == ["main", "second"]
 

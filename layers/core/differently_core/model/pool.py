@@ -14,16 +14,32 @@ PoolName = NewType("PoolName", str)
 POOL_NAME_PATTERN = r"^[a-z][a-z0-9-]{0,62}$"
 
 
+PRICE_MAX = 1_000_000
+
+
 class Trust(StrEnum):
     PRIVATE = "private"
     EXTERNAL = "external"
 
 
 class CostModel(Wire):
-    """Prices an hour in the operator's currency, for estimates only."""
+    """Prices of an hour, for estimates only. Without a price for processors and one for memory the cost is unknown;
+    with one of the two, the other is taken for free.
 
-    cpu_hour: Annotated[float, Field(ge=0)] = 0.0
-    memory_gib_hour: Annotated[float, Field(ge=0)] = 0.0
+    A change counts for what is admitted, put to rest or woken from then on.
+    """
+
+    cpu_hour: Annotated[float, Field(ge=0, le=PRICE_MAX)] | None = None
+    """Of one virtual CPU that was asked for, whether it is used or not."""
+    memory_gib_hour: Annotated[float, Field(ge=0, le=PRICE_MAX)] | None = None
+    kept_hour: Annotated[float, Field(ge=0, le=PRICE_MAX)] | None = None
+    """Of one sandbox at rest, whatever its size. Absent: nothing is counted while it is stopped or paused."""
+    currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] = "USD"
+    """ISO 4217. Costs in different currencies are never added; placement compares prices as they stand."""
+
+    @property
+    def known(self) -> bool:
+        return self.cpu_hour is not None or self.memory_gib_hour is not None
 
 
 class PoolState(StrEnum):

@@ -15,6 +15,7 @@ from .egress import EgressLimit
 from .policy import DEFAULT_CLASSIFICATION
 from .record import Key, Record, Table
 from .resources import Size
+from .usage import Meter
 
 
 class Status(StrEnum):
@@ -294,6 +295,8 @@ class Sandbox(Record):
     reservation: Reservation | None = None
     retained: bool = False
     """True while it holds one of its pool's places for what is kept without running."""
+    meter: Meter | None = None
+    """Since when its use is counted, and at what price; None while it is not."""
     claim: Claim | None = None
     move: Move | None = None
     conditions: Conditions = Conditions()

@@ -20,6 +20,7 @@ from ..model.profile import Profile
 from ..model.queue import Depth
 from ..model.record import Record, Table
 from ..model.tenancy import Installation, Org, Project, ProjectEntry
+from ..model.usage import Price
 from ..policy.placement import Candidate, Rules
 from ..runtime.clock import Clock
 from ..runtime.ids import OrgId, ProjectId, is_id
@@ -100,6 +101,11 @@ class Catalog:
         if found is None:
             raise NotFound(f"There is no pool {name!r}.", pool=name)
         return found
+
+    def price(self, pool: str | None) -> Price | None:
+        """What a pool costs from now on; None where that is unknown, or the pool is gone."""
+        found = self.pools().pools.get(pool) if pool is not None else None
+        return Price.of(found.cost_model) if found is not None else None
 
     def template(self, name: str) -> Template | None:
         return self._cached("templates", self._read_templates).get(name)

@@ -43,6 +43,7 @@ from .accounts import name_of, take
 from .core import Caller, Core
 from .giving import bind
 from .marks import clear_if_nobody_waits
+from .metering import metered
 from .requests import CreateSandbox, SandboxView
 from .restoring import check_fits, check_held, hold, source_of
 from .sandboxes import keyed_id
@@ -296,11 +297,12 @@ def replay(row: Record | None, digest: str) -> Created:
 def _admitted(core: Core, sandbox: Sandbox, pool: str) -> Sandbox:
     found = core.catalog.pool(pool)
     rules = core.catalog.rules(sandbox.org, sandbox.project, sandbox.classification)
-    return sandbox.with_(
+    admitted = sandbox.with_(
         status=Status.PROVISIONING, pool=pool, region=found.region,
         egress_rules=egress.of_new(sandbox.egress, rules.scopes, pool),
         reservation=Reservation(size=sandbox.size, pool=pool), due_at=core.after(core.tuning.observe_seconds),
     )  # fmt: skip
+    return metered(sandbox, admitted, core.catalog.price(pool), core.clock.now())[0]
 
 
 def draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None, source: Snapshot | None = None) -> Draft:

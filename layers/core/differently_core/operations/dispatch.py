@@ -30,7 +30,7 @@ from .attempts import unsettled
 from .backends import rest
 from .backlog import Reader
 from .core import Core, system
-from .ending import event_of, write
+from .ending import event_of, transfer
 from .preemption import make_room
 from .wishes import wish_of
 
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 DISPATCH = system("dispatch")
 BATCH_MAX = 25
 ROWS_EACH = 3
-"""Of one admission in its transaction: sandbox, event, queue row."""
+"""Of one admission in its transaction: sandbox, event, queue row; one more where it was counted at rest until then."""
 ROUNDS_MAX = 20
 
 
@@ -249,7 +249,7 @@ def _admit(core: Core, admissions: Sequence[Admission]) -> int:
         for entry in chosen
         if _is_for(entry, sandboxes.get(entry.row.sandbox)) and _may_be_decided(core, entry.row)
     ]
-    chosen = _of_one_transaction(chosen)
+    chosen = _of_one_transaction(chosen, sandboxes)
     while chosen:
         actions, changed = _actions(core, sandboxes, chosen)
         outcome = core.store.transact(actions)
@@ -267,13 +267,15 @@ def _admit(core: Core, admissions: Sequence[Admission]) -> int:
     return 0
 
 
-def _of_one_transaction(entries: Sequence[Admission]) -> list[Admission]:
-    """As many of the first as one transaction can hold: three rows each, and every counter that they share."""
+def _of_one_transaction(entries: Sequence[Admission], sandboxes: Mapping[str, Sandbox]) -> list[Admission]:
+    """As many of the first as one transaction can hold: the rows of each, and every counter that they share."""
     chosen: list[Admission] = []
     counters: set[str] = set()
+    rows = 0
     for entry in entries:
         with_it = counters | _counters_of(entry)
-        if ROWS_EACH * (len(chosen) + 1) + len(with_it) > ACTIONS_MAX:
+        rows += ROWS_EACH + (sandboxes[entry.row.sandbox].meter is not None)
+        if rows + len(with_it) > ACTIONS_MAX:
             break
         chosen.append(entry)
         counters = with_it
@@ -335,15 +337,16 @@ def _actions(
     for entry in chosen:
         before = sandboxes[entry.row.sandbox]
         if before.move is not None:
-            after, put = write(before, moves.admitted(core, before))
+            after, (put, *ended) = transfer(core, before, moves.admitted(core, before))
         else:
-            after, put = write(before, _placed(core, pools, before, entry.pool))
+            after, (put, *ended) = transfer(core, before, _placed(core, pools, before, entry.pool))
         event = event_of(core, DISPATCH, "sandbox.admit", before, after)
         changed.append(after)
         actions += [
             Put(put.record, put.when, f"sandbox:{after.id}"),
             Put(event.record, event.when, f"event:{after.id}"),
             Delete(QueueRow, entry.row.key(), f"queue:{after.id}", (Present(),)),
+            *ended,
         ]
         for name in ((Scope.ORG, str(after.org)), (Scope.PROJECT, str(after.project)), (Scope.POOL, entry.pool)):
             need[name] = need.get(name, Size()) + after.size

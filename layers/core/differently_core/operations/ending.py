@@ -16,12 +16,32 @@ from ..store.ports import Absent, Action, Delete, Equals, Outcome, Put
 from .accounts import give_back
 from .core import Caller, Core
 from .create import patience_seconds, queue_row
+from .metering import changes_counting, metered
 from .restoring import let_go
 from .sandboxes import free_key
 
 
 def write(before: Sandbox, after: Sandbox) -> tuple[Sandbox, Put]:
-    """The next version of a sandbox, on condition that nobody wrote since it was read."""
+    """The next version of a sandbox, on condition that nobody wrote since it was read.
+
+    For what changes nothing that is counted; `ValueError` if it does.
+    """
+    if changes_counting(before, after):
+        raise ValueError(f"{before.status} -> {after.status} changes what is counted and must be written by `transfer`")
+    return _next(before, after)
+
+
+def transfer(core: Core, before: Sandbox, after: Sandbox) -> tuple[Sandbox, list[Put]]:
+    """The same, for what may change what is counted: with the interval that ends, if one does."""
+    if not changes_counting(before, after):
+        changed, put = _next(before, after)
+        return changed, [put]
+    metered_now, ended = metered(before, after, core.catalog.price(after.pool), core.clock.now())
+    changed, put = _next(before, metered_now)
+    return changed, [put] if ended is None else [put, Put(ended, (Absent(),), f"interval:{after.id}")]
+
+
+def _next(before: Sandbox, after: Sandbox) -> tuple[Sandbox, Put]:
     changed = after.with_(version=before.version + 1)
     return changed, Put(changed, (Equals("version", before.version),), "sandbox")
 
@@ -69,9 +89,9 @@ def requeue(
         failures=sandbox.failures + (1 if counted else 0), not_before=ready, due_at=ready,
         queue_deadline=max(deadline, one_look) if counted else deadline,
     )  # fmt: skip
-    changed, put = write(sandbox, waiting)
+    changed, puts = transfer(core, sandbox, waiting)
     actions: list[Action] = [
-        put,
+        *puts,
         Put(queue_row(changed), (), "queue"),
         *give_back(sandbox, keep_pool=attempt is not None and not proved),
         event_of(core, caller, "sandbox.requeue", sandbox, changed),
@@ -99,9 +119,9 @@ def end(
         move=None,
         not_before=None,
     )
-    changed, put = write(sandbox, over)
+    changed, puts = transfer(core, sandbox, over)
     actions: list[Action] = [
-        put,
+        *puts,
         *give_back(sandbox, keep_pool=attempt is not None and not proved),
         event_of(core, caller, f"sandbox.{status.value}", sandbox, changed),
     ]

@@ -21,7 +21,7 @@ from .accounts import is_open, name_of, retain, take
 from .backends import adapter_of
 from .core import Caller, Core
 from .create import check_may_wait, check_not_closed, is_held_up_by_nobody, patience_seconds, queue_row
-from .ending import event_of, write
+from .ending import event_of, transfer, write
 from .marks import clear_if_nobody_waits
 from .sandboxes import find
 
@@ -242,8 +242,8 @@ def _try_quietly(
 ) -> Sandbox | Refused:  # fmt: skip
     """Take what it needs and go, in one transaction; a second try only after a conflict."""
     intended = _intent(core, found, kind, WAYS[kind].during, reason)
-    changed, put = write(found, admitted(core, intended))
-    actions = [put, event_of(core, caller, f"sandbox.{kind}", found, changed), *_take(changed)]
+    changed, puts = transfer(core, found, admitted(core, intended))
+    actions = [*puts, event_of(core, caller, f"sandbox.{kind}", found, changed), *_take(changed)]
     refusal = Refused()
     for attempt in range(2):
         outcome = core.store.transact(actions)
@@ -292,8 +292,8 @@ def queued(
 ) -> tuple[Sandbox, list[Action]]:
     """Into the queue for its own pool, not to be looked at for `seconds`; rows that nobody shares."""
     waiting, row = waiting_row(core, intended, waits_for, seconds=seconds)
-    changed, put = write(before, waiting)
-    return changed, [put, row]
+    changed, puts = transfer(core, before, waiting)
+    return changed, [*puts, row]
 
 
 def waiting_row(

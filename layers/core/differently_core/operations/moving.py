@@ -44,7 +44,7 @@ from .attempts import newest
 from .backends import adapter_of, calling, mark_unhealthy, reachable, rest
 from .confining import confined
 from .core import Core, system
-from .ending import end, event_of, write, write_attempt
+from .ending import end, event_of, transfer, write, write_attempt
 from .moves import new_move, queued, soon, waiting_row
 
 log = logging.getLogger(__name__)
@@ -479,8 +479,8 @@ def _conclude(
     found = sandbox
     for _ in range(core.tuning.conflict_tries_max):
         after, others = decide(found)
-        changed, put = write(found, after)
-        actions: list[Action] = [put, *others]
+        changed, puts = transfer(core, found, after)
+        actions: list[Action] = [*puts, *others]
         if arrived:
             actions.append(event_of(core, WORKER, told or f"sandbox.{changed.status.value}", found, changed))
             actions += _expect(newest(core, found), rests)

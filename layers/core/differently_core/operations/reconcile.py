@@ -25,7 +25,7 @@ from .attempts import newest, unsettled
 from .backends import adapter_of, calling, delete_instance, share_a_backend
 from .core import Core, system
 from .difference import Changed, Finding, Missing, Strange, compare
-from .ending import end, event_of, write, write_attempt
+from .ending import end, event_of, transfer, write_attempt
 from .worker import finished
 
 log = logging.getLogger(__name__)
@@ -272,9 +272,9 @@ def _rest(core: Core, sandbox: Sandbox, attempt: Attempt, status: Status, reason
         status=status, reason=reason, reservation=None, claim=None, busy_until=None, busy_with=None,
         rested_at=core.clock.now(), running_since=None, retained=True,
     )  # fmt: skip
-    changed, put = write(sandbox, times.at_large(core, at_rest))
+    changed, puts = transfer(core, sandbox, times.at_large(core, at_rest))
     actions: list[Action] = [
-        put,
+        *puts,
         expected,
         *give_back(sandbox, rests=True),
         event_of(core, RECONCILER, f"sandbox.{status.value}", sandbox, changed),

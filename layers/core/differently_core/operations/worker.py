@@ -53,7 +53,7 @@ from .backends import (
 )  # fmt: skip
 from .confining import confined
 from .core import Core, system
-from .ending import end, event_of, requeue, write, write_attempt
+from .ending import end, event_of, requeue, transfer, write, write_attempt
 from .giving import given
 from .marks import clear_if_nobody_waits
 from .restoring import doubt, let_go, ref_of
@@ -599,14 +599,14 @@ def _try_later(core: Core, sandbox: Sandbox, attempt: Attempt) -> None:
     tries = attempt.cleanup_failures + 1
     held = sandbox.reservation
     waiting = sandbox.with_(due_at=next_try(core, attempt))
-    returned: list[Action] = []
-    if held is not None and held.tenant:
+    gives_back = held is not None and held.tenant
+    if held is not None and gives_back:
         waiting = waiting.with_(reservation=held.model_copy(update={"tenant": False}))
-        # Whoever counts again finds by its event what was given back.
-        returned = [
-            *give_back(sandbox, keep_pool=True), event_of(core, WORKER, "sandbox.release", sandbox, waiting)
-        ]  # fmt: skip
-    _, put = write(sandbox, waiting)
+    _, puts = transfer(core, sandbox, waiting)
     count = write_attempt(attempt, attempt.with_(cleanup_failures=tries))
-    if isinstance(core.commit([put, count, *returned]), Committed) and returned:
+    actions: list[Action] = [*puts, count]
+    if gives_back:
+        # Whoever counts again finds by its event what was given back.
+        actions += [*give_back(sandbox, keep_pool=True), event_of(core, WORKER, "sandbox.release", sandbox, waiting)]
+    if isinstance(core.commit(actions), Committed) and gives_back:
         core.nudges.dispatch()

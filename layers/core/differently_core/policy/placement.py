@@ -302,9 +302,9 @@ def place(
 
 
 def hourly_cost(wish: Wish, pool: Pool) -> float:
-    """What an hour of it costs there by the pool's own prices, in the operator's currency."""
-    cost = pool.cost_model
-    return cost.cpu_hour * wish.size.cpu_millis / 1000 + cost.memory_gib_hour * wish.size.memory_mib / 1024
+    """What an hour of it costs there by the pool's own prices; 0 where they are unknown."""
+    cost, size = pool.cost_model, wish.size
+    return (cost.cpu_hour or 0.0) * size.cpu_millis / 1000 + (cost.memory_gib_hour or 0.0) * size.memory_mib / 1024
 
 
 def _rank(wish: Wish, candidate: Candidate) -> tuple[int, int, int, float, int]:

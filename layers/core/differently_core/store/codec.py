@@ -38,6 +38,7 @@ from ..model import (
     secret,
     snapshot,
     tenancy,
+    usage,
 )
 from ..model.record import Native, Record, Table
 
@@ -118,6 +119,7 @@ MODULES = (
     secret,
     snapshot,
     tenancy,
+    usage,
 )
 """Where records are declared; one a line, so that they are easily added to."""
 
