@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import json
 import sys
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +21,7 @@ from differently_core.errors import (
     ProviderUnavailable,
     Unauthenticated,
 )
+from differently_core.model.described import describe, reached
 from differently_core.model.record import camel
 
 from .examples import EXAMPLE_REQUEST_ID, EXAMPLES, PATH_EXAMPLES
@@ -270,64 +268,7 @@ def _schemas(routes: Sequence[AnyRoute]) -> dict[str, Schema]:
         [(model, "validation") for model in models], by_alias=True, ref_template="#/components/schemas/{model}"
     )
     schemas: dict[str, Schema] = made.get("$defs", {})
-    for model in _reached(models):
+    for model in reached(models):
         if model.__name__ in schemas:
-            _describe(schemas[model.__name__], model)
+            describe(schemas[model.__name__], model)
     return schemas
-
-
-def _reached(models: Mapping[type[BaseModel], None]) -> list[type[BaseModel]]:
-    """The models and every model of ours that a field of theirs mentions."""
-    found: dict[type[BaseModel], None] = {}
-    waiting = list(models)
-    while waiting:
-        model = waiting.pop()
-        if model in found:
-            continue
-        found[model] = None
-        for field in model.model_fields.values():
-            waiting += [part for part in _types_in(field.annotation) if issubclass(part, BaseModel)]
-    return list(found)
-
-
-def _types_in(annotation: Any) -> list[type]:
-    parts = getattr(annotation, "__args__", None)
-    if parts:
-        return [found for part in parts for found in _types_in(part)]
-    return [annotation] if isinstance(annotation, type) else []
-
-
-def _describe(schema: Schema, model: type[BaseModel]) -> None:
-    """Titles that only repeat the name go; what is written under a field in its class becomes its description."""
-    schema.pop("title", None)
-    texts = field_texts(model)
-    for name, field in model.model_fields.items():
-        shown = schema.get("properties", {}).get(field.alias or name)
-        if shown is not None:
-            shown.pop("title", None)
-            if name in texts:
-                shown["description"] = texts[name]
-
-
-def field_texts(model: type[BaseModel]) -> dict[str, str]:
-    """What is written under each field in its class."""
-    texts: dict[str, str] = {}
-    for kind in reversed(model.__mro__):
-        if kind is not BaseModel and isinstance(kind, type) and issubclass(kind, BaseModel):
-            texts.update(_texts_in(kind))
-    return texts
-
-
-def _texts_in(model: type[BaseModel]) -> dict[str, str]:
-    try:
-        source = textwrap.dedent(inspect.getsource(model))
-    except OSError:  # shipped without its source: the document is the poorer, not wrong
-        return {}
-    (definition,) = ast.parse(source).body
-    assert isinstance(definition, ast.ClassDef)
-    texts: dict[str, str] = {}
-    for line, after in zip(definition.body, definition.body[1:], strict=False):
-        text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None
-        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and isinstance(text, str):
-            texts[line.target.id] = inspect.cleandoc(text)
-    return texts

@@ -1,4 +1,4 @@
-"""The written reference of routes, errors and events, made from the OpenAPI document and the tables in the code.
+"""The written reference of routes, errors, events and kinds, made from what the code declares.
 
 python -m differently_api.reference docs/reference           write it
 python -m differently_api.reference docs/reference --check   fail when what is written is not current
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from differently_core.errors import REACTIONS
+from differently_core.model.described import field_texts
 from differently_core.model.event import Event
 from differently_core.model.lifecycle import (
     CAUSES,
@@ -26,12 +27,13 @@ from differently_core.model.lifecycle import (
 )
 from differently_core.model.sandbox import Status
 
+from . import catalog
 from .examples import AT, ORG, PROJECT, SANDBOX
 from .failures import RETRY_AFTER_SECONDS
-from .openapi import document, field_texts
+from .markdown import Schema, about, name_of, table, type_of
+from .openapi import document
 from .routes import ROUTES
 
-Schema = Mapping[str, Any]
 MADE = "<!-- Made from the code: python -m differently_api.reference docs/reference -->"
 ACCESS = {
     "public": "no key",
@@ -50,7 +52,12 @@ RETRIES = {
 
 def pages() -> dict[str, str]:
     """Each page by its file name."""
-    return {"api.md": _api(document(ROUTES, "v1")), "errors.md": _errors(), "events.md": _events()}
+    return {
+        "api.md": _api(document(ROUTES, "v1")),
+        "errors.md": _errors(),
+        "events.md": _events(),
+        "providers.md": f"{MADE}\n\n{catalog.page()}",
+    }
 
 
 def _api(described: Schema) -> str:
@@ -75,7 +82,7 @@ def _route(name: str, operation: Schema, responses: Schema) -> str:
     parts.append(f"Needs {ACCESS[operation['x-access']]}. Served by the `{operation['x-function']}` function.")
     given = [entry for entry in operation["parameters"] if entry["in"] != "path"]
     if given:
-        parts.append(_table(("parameter", "in", "type", "about"), [_parameter(entry) for entry in given]))
+        parts.append(table(("parameter", "in", "type", "about"), [_parameter(entry) for entry in given]))
     if "requestBody" in operation:
         parts.append(f"Body: {_content(operation['requestBody']['content'])}.")
         example = operation["requestBody"]["content"].get("application/json", {}).get("example")
@@ -87,14 +94,14 @@ def _route(name: str, operation: Schema, responses: Schema) -> str:
 
 def _parameter(entry: Schema) -> tuple[str, ...]:
     required = " (required)" if entry["required"] else ""
-    return f"`{entry['name']}`", entry["in"], _type(entry["schema"]) + required, _about({**entry["schema"], **entry})
+    return f"`{entry['name']}`", entry["in"], type_of(entry["schema"]) + required, about({**entry["schema"], **entry})
 
 
 def _answers(given: Schema, responses: Schema) -> str:
     good = [
         f"{status} {_content(answer.get('content', {}))}" for status, answer in given.items() if "$ref" not in answer
     ]
-    codes = [code for answer in given.values() if "$ref" in answer for code in _name(answer["$ref"]).split(".")]
+    codes = [code for answer in given.values() if "$ref" in answer for code in name_of(answer["$ref"]).split(".")]
     links = ", ".join(f"[`{code}`](errors.md#{code})" for code in codes)
     return f"Answers {' or '.join(good)}. Errors: {links}."
 
@@ -104,8 +111,8 @@ def _content(content: Schema) -> str:
         return "without a body"
     shown = []
     for media, entry in content.items():
-        lines = [_type(option) for option in entry["schema"].get("anyOf", [])]
-        shown.append(f"`{media}`: " + (" or ".join(lines) + " a line" if lines else _type(entry["schema"])))
+        lines = [type_of(option) for option in entry["schema"].get("anyOf", [])]
+        shown.append(f"`{media}`: " + (" or ".join(lines) + " a line" if lines else type_of(entry["schema"])))
     return "; ".join(shown)
 
 
@@ -118,68 +125,11 @@ def _object(name: str, schema: Schema) -> str:
     if schema.get("properties"):
         required = set(schema.get("required", []))
         rows = [
-            (f"`{field}`" + (" (required)" if field in required else ""), _type(entry), _about(entry))
+            (f"`{field}`" + (" (required)" if field in required else ""), type_of(entry), about(entry))
             for field, entry in schema["properties"].items()
         ]
-        parts.append(_table(("field", "type", "about"), rows))
+        parts.append(table(("field", "type", "about"), rows))
     return "\n\n".join(parts)
-
-
-def _about(entry: Schema) -> str:
-    default = entry.get("default")
-    text = str(entry.get("description", ""))
-    told = f"Default: `{json.dumps(default)}`." if default not in (None, {}, [], "") else ""
-    return " ".join(part for part in (text, told) if part)
-
-
-def _type(schema: Schema) -> str:
-    if "$ref" in schema:
-        name = _name(schema["$ref"])
-        return f"[{name}](#{name.lower()})"
-    if "anyOf" in schema:
-        return " or ".join(_type(option) for option in schema["anyOf"])
-    if "enum" in schema:
-        return " or ".join(f"`{value}`" for value in schema["enum"])
-    if "const" in schema:
-        return f"`{schema['const']}`"
-    kind = str(schema.get("type", "any JSON"))
-    if kind == "array":
-        return f"list of {_type(schema['items'])}{_bounds(schema, 'Items')}"
-    if kind == "object":
-        values = schema.get("additionalProperties")
-        return f"map of {_type(values)}{_bounds(schema, 'Properties')}" if isinstance(values, Mapping) else "object"
-    if schema.get("format") == "binary":
-        return "bytes"
-    if schema.get("format") == "date-time":
-        return "time"
-    return kind + _bounds(schema, "Length") + _range(schema)
-
-
-def _bounds(schema: Schema, what: str) -> str:
-    low, high = schema.get(f"min{what}"), schema.get(f"max{what}")
-    unit = {"Items": "items", "Properties": "entries", "Length": "characters"}[what]
-    if low is None and high is None:
-        return ""
-    if high is None:
-        return f" of {low} {unit} or more"
-    return f" of {low or 0} to {high} {unit}"
-
-
-def _range(schema: Schema) -> str:
-    words = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤"}
-    told = [f"{sign} {schema[name]:,}" for name, sign in words.items() if name in schema]
-    return f" {' and '.join(told)}" if told else ""
-
-
-def _name(ref: str) -> str:
-    return ref.rpartition("/")[2]
-
-
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    lines = [head, ("---",) * len(head), *rows]
-    return "\n".join(
-        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines
-    )
 
 
 def _errors() -> str:
@@ -191,7 +141,7 @@ def _errors() -> str:
         'Every error is `{"error": {"code", "message", "details", "requestId"}}`. `code` is for programs and stable; '
         "`message` is for people and may change; `details` name the field, limit or pool it is about. Give `requestId` "
         "to your operator: it finds the call in the logs.",
-        _table(
+        table(
             ("code", "status", "meaning", "repeat?"),
             [
                 (f'<a id="{code}"></a>`{code}`', str(entry.http_status), entry.meaning, _retry(code))
@@ -244,16 +194,16 @@ def _events() -> str:
         "whichever way an event is sent, so it tells a repeat; `time` is when the change was written, and ids sort by "
         "it. No event holds a secret, a command, a label, or a text that somebody wrote.",
         "## Data",
-        _table(
+        table(
             ("field", "type", "about"),
             [(f"`{shown}`", _plain_type(entry), texts.get(name, "")) for name, (shown, entry) in named],
         ),
         "## Types",
-        _table(("type", "when", "facts"), [(f"`{name}`", entry.about, _facts(entry)) for name, entry in TYPES.items()]),
+        table(("type", "when", "facts"), [(f"`{name}`", entry.about, _facts(entry)) for name, entry in TYPES.items()]),
         "## Reasons",
         "`reason` is there where a change has one: on every end, and on rests and waits. `cause` is the word to decide "
         "by, `code` tells more.",
-        _table(
+        table(
             ("cause", "meaning", "codes beside those that only tell who said so"),
             [(f"`{cause}`", CAUSE_WORDS[cause], ", ".join(f"`{code}`" for code in codes[cause])) for cause in Cause],
         ),
@@ -279,7 +229,7 @@ def _plain_type(schema: Schema) -> str:
     options = [option for option in schema.get("anyOf", [schema]) if option.get("type") != "null"]
     if len(options) == 1 and "$ref" in options[0]:
         return ", ".join(f"`{name}`" for name in Why.model_fields)
-    return _type({**schema, "anyOf": options} if len(options) > 1 else options[0])
+    return type_of({**schema, "anyOf": options} if len(options) > 1 else options[0])
 
 
 def _facts(entry: EventType) -> str:

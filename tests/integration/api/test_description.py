@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from openapi_spec_validator import validate
 from pydantic import BaseModel
 
+from differently_adapters.registry import KINDS, TrustList, load
 from differently_api.examples import EXAMPLES, PATH_EXAMPLES
 from differently_api.openapi import errors_of
 from differently_api.reference import pages
@@ -86,7 +88,7 @@ def test_every_path_parameter_has_an_example() -> None:
     assert {name for route in ROUTES for name in route.params} == set(PATH_EXAMPLES)
 
 
-@pytest.mark.parametrize("name", ["api.md", "errors.md", "events.md"])
+@pytest.mark.parametrize("name", pages())
 def test_the_written_reference_is_current(name: str) -> None:
     """If not: python -m differently_api.reference docs/reference"""
     assert (REFERENCE / name).read_text(encoding="utf-8") == pages()[name]
@@ -98,10 +100,48 @@ def test_a_route_is_declared_once() -> None:
 
 
 def test_links_of_the_reference_lead_somewhere() -> None:
-    import re
-
     text, errors = pages()["api.md"], pages()["errors.md"]
     anchors = {heading.lower() for heading in re.findall(r"^### ([A-Za-z]+)$", text, re.MULTILINE)}
     assert set(re.findall(r"\]\(#([a-z]+)\)", text)) <= anchors
     codes = set(re.findall(r'<a id="([a-z_]+)">', errors))
     assert set(re.findall(r"errors\.md#([a-z_]+)", text)) <= codes
+
+
+def test_the_catalog_tells_of_every_kind_and_leads_to_its_page() -> None:
+    """Pages of providers are written by hand: none may be missing, nor told of as more than was tested."""
+    text = pages()["providers.md"]
+    for kind in KINDS:
+        assert f"\n## {kind}\n" in text
+    for link in re.findall(r"\]\((\.\./[a-z/-]+\.md)\)", text):
+        assert (REFERENCE / link).exists(), link
+    for kind, row in KINDS.items():
+        assert (row.trust is TrustList.DEV_ONLY) or f"/{kind}.md" in text or kind == "remote"
+
+
+def _page_of(kind: str) -> Path | None:
+    page = REFERENCE.parent / "providers" / f"{kind}.md"
+    return page if page.exists() else None
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_setting_says_what_it_is(kind: str) -> None:
+    """Forms, catalog and command line show nothing else of a setting than its schema."""
+    schema: Any = load(kind).registration.schema()
+    for model in (schema, *schema.get("$defs", {}).values()):
+        for name, setting in model.get("properties", {}).items():
+            assert setting.get("description"), name
+
+
+@pytest.mark.parametrize("kind", sorted(filter(_page_of, KINDS)))
+def test_the_page_of_a_provider_names_its_settings_as_they_are(kind: str) -> None:
+    """Four pages named settings such as `templateMemoryMib`, which are refused."""
+    page = _page_of(kind)
+    assert page is not None
+    text = page.read_text(encoding="utf-8")
+    schema: Any = load(kind).registration.schema()
+    settings = set(schema["properties"])
+    assert {name for name in settings if f"`{name}`" not in text} == set()
+    chapter = text.partition("## Configuration")[2].partition("\n## ")[0]
+    for block in re.findall(r"```json\n(.*?)```", chapter, re.DOTALL):
+        told = json.loads(block)
+        assert set(told.get("config", told)) <= settings

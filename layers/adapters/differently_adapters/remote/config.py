@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from differently_core.model.record import camel
-
-from ..http import Endpoint, EndpointRules, parse_endpoint
+from ..configuration import ReachingConfig
+from ..http import Endpoint, parse_endpoint
 from ..jobs import DIRECTORY
 
 
-class RemoteConfig(BaseModel):
+class RemoteConfig(ReachingConfig):
     """The credential's one field is `token`, the plugin's bearer token."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=camel, populate_by_name=True)
-
     endpoint: Annotated[str, Field(description="Base URL of the plugin; /adapter/v1 is added to it.")]
-    allow_http: Annotated[bool, Field(description="Permit plain http.")] = False
-    allow_private: Annotated[bool, Field(description="Permit addresses of private networks.")] = False
-    allow_loopback: Annotated[bool, Field(description="Permit this machine, for development.")] = False
     authorities: Annotated[
         str | None, Field(max_length=262_144, description="PEM: trust only these certificate authorities.")
     ] = None
@@ -38,9 +32,6 @@ class RemoteConfig(BaseModel):
     def _endpoint_is_permitted(self) -> Self:
         self.parsed()
         return self
-
-    def rules(self) -> EndpointRules:
-        return EndpointRules(http=self.allow_http, private=self.allow_private, loopback=self.allow_loopback)
 
     def parsed(self) -> Endpoint:
         return parse_endpoint(self.endpoint, self.rules())

@@ -10,6 +10,7 @@ from typing import Final
 
 from pydantic import BaseModel, JsonValue
 
+from ..model.described import describe, reached
 from ..model.pool import Trust
 from .adapter import Adapter
 from .operations import Operation, Supported
@@ -77,7 +78,15 @@ class Registration:
         return self.config.model_fields[field].alias or field
 
     def schema(self) -> dict[str, JsonValue]:
-        return self.config.model_json_schema()
+        """JSON Schema of the configuration, the kind's own settings before those that it inherits."""
+        schema = self.config.model_json_schema()
+        inner: dict[str, dict[str, JsonValue]] = schema.get("$defs", {})
+        for model in reached([self.config]):
+            describe(schema if model is self.config else inner[model.__name__], model)
+        own = {self.wire_name(name) for name in self.config.__annotations__ if name in self.config.model_fields}
+        properties = schema.get("properties", {})
+        schema["properties"] = dict(sorted(properties.items(), key=lambda entry: entry[0] not in own))
+        return schema
 
 
 def validate_registration(registration: Registration, adapter: type[Adapter]) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from differently_core.errors import InvalidRequest
-from differently_core.model.record import camel
 
-from ...http import Endpoint, EndpointRules, parse_endpoint
+from ...configuration import ReachingConfig
+from ...http import Endpoint, parse_endpoint
 
 LIFETIME_SECONDS_MAX: Final = 28_800
 """AWS ends a MicroVM then, whatever it did meanwhile."""
@@ -24,20 +24,20 @@ RoleArn = Annotated[str, Field(max_length=2048, pattern=r"^arn:aws[a-z-]*:iam::[
 Text = Annotated[str, Field(min_length=1, max_length=512)]
 
 
-class LambdaMicrovmConfig(BaseModel):
+class LambdaMicrovmConfig(ReachingConfig):
     """`imageArn` is an image of one installation alone: what is made from it is taken to be that installation's.
 
     Without a credential the control plane's own role is used, and `roleArn` is assumed by it or by the stored key.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=camel, populate_by_name=True)
-
     image_arn: ImageArn
+    """The image of every sandbox; its Region is the pool's."""
     image_version: Text | None = None
     """By default the newest one that is active."""
     memory_mib: Literal[512, 1024, 2048, 4096, 8192]
     """The image's memory, which AWS does not tell of a MicroVM: what the image was built with."""
     architecture: Literal["arm64", "amd64"] = "arm64"
+    """As the image is."""
     execution_role_arn: RoleArn | None = None
     """What processes in a sandbox may do at AWS; nothing without it."""
     ingress_connectors: Annotated[tuple[Arn, ...], Field(max_length=CONNECTORS_MAX)] | None = None
@@ -45,6 +45,7 @@ class LambdaMicrovmConfig(BaseModel):
     egress_connectors: Annotated[tuple[Arn, ...], Field(max_length=CONNECTORS_MAX)] = ()
     """None: a sandbox reaches nothing outside."""
     kms_key: Text | None = None
+    """Encrypts a MicroVM's state; by default a key of AWS's own."""
     log_group: Text | None = None
     """CloudWatch logs of the MicroVMs; off without it."""
     lifetime_seconds: Annotated[int, Field(ge=60, le=LIFETIME_SECONDS_MAX)] = LIFETIME_SECONDS_MAX
@@ -52,12 +53,11 @@ class LambdaMicrovmConfig(BaseModel):
     role_arn: RoleArn | None = None
     """A role to assume, for a pool in another account."""
     external_id: Text | None = None
+    """Of the role to assume, where its trust asks for one."""
     endpoint: Annotated[str, Field(max_length=2048)] | None = None
     """Of the API, in place of the region's: an interface endpoint in a VPC, say."""
     microvm_scheme: Literal["http", "https"] = "https"
-    allow_http: bool = False
-    allow_private: bool = False
-    allow_loopback: bool = False
+    """How agents inside are reached; http is for tests."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -78,9 +78,6 @@ class LambdaMicrovmConfig(BaseModel):
             return self.ingress_connectors
         partition = self.image_arn.split(":")[1]
         return (MANAGED.format(partition=partition, region=self.region, name="ALL_INGRESS"),)
-
-    def rules(self) -> EndpointRules:
-        return EndpointRules(http=self.allow_http, private=self.allow_private, loopback=self.allow_loopback)
 
     def api(self) -> Endpoint:
         """Raises `InvalidRequest` for an address that this pool may not use."""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from differently_core.model import features
-from differently_core.model.record import camel
-
-from ...http import Endpoint, EndpointRules, configured_endpoint, parse_endpoint
+from ...configuration import ProviderConfig
+from ...http import Endpoint, configured_endpoint, parse_endpoint
 
 SHARED_DOMAINS = frozenset({"e2b.app", "e2b.dev", "e2b.pro"})
 """Where one host serves every sandbox, told by headers which one is meant. Elsewhere each sandbox has a host."""
@@ -17,48 +15,33 @@ Url = Annotated[str, Field(min_length=8, max_length=2_048)]
 Amount = Annotated[int, Field(ge=1)]
 
 
-class E2bConfig(BaseModel):
+class E2bConfig(ProviderConfig):
     """The credential's one field is `api_key`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=camel, populate_by_name=True)
-
     domain: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")] = "e2b.app"
+    """Where E2B is: its own, or that of a self-hosted one."""
     api_url: Annotated[Url | None, Field(description="By default https://api.<domain>.")] = None
     sandbox_url: Annotated[Url | None, Field(description="One address for the agents of all sandboxes.")] = None
     template: Annotated[str, Field(min_length=1, max_length=256)] = "base"
     """For sandboxes that name no image: an E2B template's id, alias, `team/alias` or `alias:tag`."""
     template_cpu_millis: Amount | None = None
-    template_memory_mib: Amount | None = None
-    template_disk_gib: Amount | None = None
     """What the templates of this pool have; sandboxes that ask for more are not placed here."""
+    template_memory_mib: Amount | None = None
+    """As for the CPU."""
+    template_disk_gib: Amount | None = None
+    """As for the CPU."""
     timeout_seconds_max: Annotated[int, Field(ge=60, le=2_592_000)] = 3_600
     """The longest life that the plan gives."""
     public_ports: bool = False
     """Let ports be exposed: then every port of every sandbox is open to whoever knows its address."""
     legacy_create: bool = False
     """For a self-hosted E2B without `/v2/sandboxes`: creates are not idempotent there."""
-    features: tuple[str, ...] = ()
-    """What the templates of this pool have beyond that, such as `arch.amd64`."""
-    allow_http: bool = False
-    allow_private: bool = False
-    allow_loopback: bool = False
-
-    @field_validator("features")
-    @classmethod
-    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        unknown = sorted(set(names) - features.KNOWN)
-        if unknown:
-            raise ValueError(f"unknown features: {', '.join(unknown)}")
-        return names
 
     @model_validator(mode="after")
     def _addresses_are_permitted(self) -> Self:
         self.api()
         self.agent("any", self.domain, 1)
         return self
-
-    def rules(self) -> EndpointRules:
-        return EndpointRules(http=self.allow_http, private=self.allow_private, loopback=self.allow_loopback)
 
     def api(self) -> Endpoint:
         field = "config.apiUrl" if self.api_url else "config.domain"

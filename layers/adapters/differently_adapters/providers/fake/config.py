@@ -19,8 +19,11 @@ class FakeConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     backend: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    """Pools of one process that name the same one share it."""
     idempotent_create: bool = True
+    """A create that is repeated gives the first instance."""
     settles_seconds: Annotated[float, Field(ge=0, le=3600)] = 60.0
+    """How late an instance may turn up after a create without an answer."""
     sandboxes: Annotated[int, Field(ge=0)] | None = None
     """Room for so many sandboxes; unbounded when absent."""
 

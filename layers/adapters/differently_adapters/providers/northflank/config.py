@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from differently_core.errors import InvalidRequest
-from differently_core.model import features
 from differently_core.model.record import camel
 from differently_core.model.resources import Size
 
-from ...http import Endpoint, EndpointRules, parse_endpoint
+from ...configuration import ProviderConfig
+from ...http import Endpoint, parse_endpoint
 
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,98}[a-z0-9])?$")]
 Name = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[\x21-\x7e]+$")]
@@ -23,20 +23,22 @@ class Plan(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=camel, populate_by_name=True)
 
     name: Slug
+    """The plan's id at Northflank."""
     cpu_millis: Annotated[int, Field(ge=1, le=1_000_000)]
+    """What it gives."""
     memory_mib: Annotated[int, Field(ge=1, le=4_194_304)]
+    """As for the CPU."""
 
 
-class NorthflankConfig(BaseModel):
+class NorthflankConfig(ProviderConfig):
     """The credential's one field is `token`: an API token that may read, create, delete and run commands there."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=camel, populate_by_name=True)
 
     project: Slug
     """By its id. Give the pool one of its own: its lists cannot be filtered."""
     team: Slug | None = None
     """For a token of an organization: the team that the project belongs to."""
     api_url: Annotated[str, Field(min_length=8, max_length=2_048)] = "https://api.northflank.com/v1"
+    """Where the API is."""
     image: Name | None = None
     """For sandboxes that name none."""
     command: Annotated[str, Field(min_length=1, max_length=1_024)] = "sleep infinity"
@@ -45,27 +47,11 @@ class NorthflankConfig(BaseModel):
     """A sandbox gets the smallest that holds it."""
     ephemeral_storage_mib: Annotated[int, Field(ge=1_024, le=1_048_576)] | None = None
     """The disk of each sandbox; by default what the plan gives, and then sandboxes that ask for more are not seen."""
-    features: tuple[str, ...] = ()
-    """What the services have beyond that, such as `arch.amd64` or `isolation.microvm`."""
-    allow_http: bool = False
-    allow_private: bool = False
-    allow_loopback: bool = False
-
-    @field_validator("features")
-    @classmethod
-    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        unknown = sorted(set(names) - features.KNOWN)
-        if unknown:
-            raise ValueError(f"unknown features: {', '.join(unknown)}")
-        return names
 
     @model_validator(mode="after")
     def _address_is_permitted(self) -> Self:
         self.api()
         return self
-
-    def rules(self) -> EndpointRules:
-        return EndpointRules(http=self.allow_http, private=self.allow_private, loopback=self.allow_loopback)
 
     def api(self) -> Endpoint:
         try:

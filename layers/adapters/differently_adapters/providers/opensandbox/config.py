@@ -5,14 +5,13 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from differently_core.errors import InvalidRequest
-from differently_core.model import features
-from differently_core.model.record import camel
 
+from ...configuration import ProviderConfig
 from ...execd import LineEndings
-from ...http import Endpoint, EndpointRules, parse_endpoint
+from ...http import Endpoint, parse_endpoint
 from ...peers import told_apart
 
 Name = Annotated[str, Field(min_length=1, max_length=512)]
@@ -38,35 +37,38 @@ class Egress(StrEnum):
     """What `egressAllow` names."""
 
 
-class OpenSandboxConfig(BaseModel):
+class OpenSandboxConfig(ProviderConfig):
     """`apiUrl` is the lifecycle server, with or without `/v1`. The credential's `api_key` is its API key."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=camel, populate_by_name=True)
-
     api_url: Annotated[str, Field(min_length=8, max_length=2048)]
+    """The lifecycle server, with or without `/v1`."""
     runtime: Runtime
+    """As the server is set up: on kubernetes a pause is a stop, which keeps the disk alone."""
     image: Name | None = None
     """For sandboxes that name none."""
     entrypoint: Annotated[tuple[Name, ...], Field(min_length=1, max_length=64)] = ("tail", "-f", "/dev/null")
+    """What keeps a sandbox alive."""
     template_id: Name | None = None
     """Every sandbox is made from this OpenSandbox template; images and create-time environments are refused."""
     pool_ref: Name | None = None
     """Sandboxes are taken from this pool of warm pods; `*` is any."""
     pool_cpu_millis: Annotated[int, Field(ge=1)] | None = None
+    """Of one pod of the pool, which OpenSandbox does not tell: free pods become free room."""
     pool_memory_mib: Annotated[int, Field(ge=1)] | None = None
-    """The size of one pod of the pool, which OpenSandbox does not tell: free pods become free CPU and memory."""
+    """As for the CPU."""
     isolation: Literal["container", "microvm"] = "container"
     """As the operator set the runtime up; reported, not checked."""
-    features: tuple[str, ...] = ()
-    """More features that this installation of OpenSandbox really has, such as `arch.arm64` or `snapshots.memory`."""
     use_server_proxy: bool = False
     """Reach execd through the lifecycle server instead of directly."""
     execd_scheme: Literal["http", "https"] | None = None
     """Of direct endpoints, which are told without one; by default as `apiUrl`."""
     line_endings: LineEndings = LineEndings.EXACT
+    """`exact`: output goes through files in the sandbox and arrives byte for byte. `restored`: cheaper, each line gets
+    a newline again. `kept`: for an execd that keeps line ends itself."""
     ports: Literal["none", "signed"] = "none"
     """`signed`: ports are handed out as signed, expiring addresses of the ingress gateway."""
     port_scheme: Literal["http", "https"] = "https"
+    """How the ingress gateway is reached from outside."""
     port_url_seconds: Annotated[int, Field(ge=60, le=86_400)] = 3600
     """The longest life of a port's address. Its signature has 32 bits, so keep it short."""
     egress: Egress = Egress.OPEN
@@ -75,11 +77,6 @@ class OpenSandboxConfig(BaseModel):
     """Names such as `files.example.org` and `*.example.com`, addresses and CIDR blocks."""
     egress_probe: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]{1,253}:[0-9]{1,5}$")] = "1.1.1.1:443"
     """An address that nobody allows: a sandbox that reaches it shows that the rules have no effect."""
-    allow_http: bool = False
-    """Plain http, also to execd: keys and contents travel in the clear."""
-    allow_private: bool = False
-    """Addresses of private networks, where OpenSandbox usually is."""
-    allow_loopback: bool = False
     create_seconds: Annotated[int, Field(ge=5, le=600)] = 60
     """The server's `sandbox_create_timeout_seconds`: how long one of its creates may take."""
     timeout_seconds_max: Annotated[int, Field(ge=60)] = 86_400
@@ -89,14 +86,6 @@ class OpenSandboxConfig(BaseModel):
     @classmethod
     def _without_version(cls, url: str) -> str:
         return url.rstrip("/").removesuffix("/v1")
-
-    @field_validator("features")
-    @classmethod
-    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        unknown = sorted(set(names) - features.KNOWN)
-        if unknown:
-            raise ValueError(f"unknown features: {', '.join(unknown)}")
-        return names
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -124,9 +113,6 @@ class OpenSandboxConfig(BaseModel):
     @property
     def scheme_of_execd(self) -> str:
         return self.execd_scheme or self.server().scheme
-
-    def rules(self) -> EndpointRules:
-        return EndpointRules(http=self.allow_http, private=self.allow_private, loopback=self.allow_loopback)
 
     def server(self) -> Endpoint:
         """The lifecycle API's base; raises `InvalidRequest` for an address that this pool may not use."""
