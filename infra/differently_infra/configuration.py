@@ -85,6 +85,25 @@ class Adapters(Section):
     """Secrets of Secrets Manager and parameters of SSM that pools may name as their credential; no others are read."""
 
 
+class Retention(Section):
+    """How long what does not run is kept. Policies may say otherwise, within the maximum."""
+
+    resting_days: Annotated[int, Field(ge=1, le=366)] = 30
+    """Stopped and paused sandboxes, where no policy says it."""
+    snapshot_days: Annotated[int, Field(ge=1, le=366)] = 30
+    """Snapshots, where neither their caller nor a policy says it."""
+    maximum_days: Annotated[int, Field(ge=1, le=366)] = 366
+    """Longer nothing is kept, whoever says so."""
+
+    def seconds(self) -> dict[str, int]:
+        """As functions are told."""
+        days = {
+            "RETENTION_SECONDS": self.resting_days, "SNAPSHOT_RETENTION_SECONDS": self.snapshot_days,
+            "RETENTION_SECONDS_MAX": self.maximum_days,
+        }  # fmt: skip
+        return {name: number * 86_400 for name, number in days.items()}
+
+
 class Functions(Section):
     """The Lambda functions."""
 
@@ -143,6 +162,7 @@ class Configuration(Section):
     api: Api = Api()
     network: Network = Network()
     adapters: Adapters = Adapters()
+    retention: Retention = Retention()
     functions: Functions = Functions()
     logs: Logs = Logs()
     alarms: Alarms = Alarms()
@@ -152,6 +172,10 @@ class Configuration(Section):
     def _consistent(self) -> Configuration:
         if self.api.burst < self.api.requests_per_second // 10:
             raise ValueError("api.burst is less than a tenth of api.requestsPerSecond: steady traffic would be refused")
+        longest = self.retention.maximum_days
+        for name in ("resting_days", "snapshot_days"):
+            if getattr(self.retention, name) > longest:
+                raise ValueError(f"retention.{to_camel(name)} is longer than retention.maximumDays, {longest}")
         return self
 
     @property

@@ -14,7 +14,7 @@ from differently_api.app import App
 from differently_api.route import Access, Group
 from differently_core.errors import DifferentlyError
 from differently_core.operations.catalog import Catalog
-from differently_core.operations.core import Core
+from differently_core.operations.core import Core, Tuning
 from differently_core.operations.credentials import PoolCredentials, variables
 from differently_core.runtime.clock import SystemClock
 from differently_core.runtime.ids import SystemIds
@@ -147,7 +147,7 @@ class ControlPlane:
         backends = PoolAdapters(self._clock, lambda: catalog.installation().id, credentials=read, dev=True)
         return Core(
             store=store, clock=self._clock, ids=self._ids, nudges=dispatcher, catalog=catalog, backends=backends,
-            worker_name=self._ids.new("local"), sealer=sealer,
+            worker_name=self._ids.new("local"), sealer=sealer, tuning=_tuning(self._settings),
         )  # fmt: skip
 
     def watch(self) -> int:
@@ -163,6 +163,13 @@ class ControlPlane:
         if not log_path.exists():
             return f"{self._settings.data_dir} was removed while it was in use, so there is nothing to go on with."
         return f"the embedded AWS ended by itself; changes since its start are lost. {log_path} may say why."
+
+
+def _tuning(settings: Settings) -> Tuning:
+    return Tuning(
+        retention_seconds=settings.retention_seconds, snapshot_retention_seconds=settings.snapshot_retention_seconds,
+        retention_seconds_max=settings.retention_seconds_max,
+    )  # fmt: skip
 
 
 def end_commands(core: Core) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from differently_core.model.policy import RETENTION_SECONDS_MAX, RETENTION_SECONDS_MIN
 from differently_core.runtime.origins import read_origins
 
 from .failure import StartFailure
@@ -27,6 +28,13 @@ class Settings(BaseModel):
     emulator_python: Annotated[Path, Field(alias="DIFFERENTLY_EMULATOR_PYTHON")] = (
         CHECKOUT / ".venv-emulator" / "bin" / "python"
     )
+    retention_seconds: Annotated[int, Field(alias="RETENTION_SECONDS", ge=RETENTION_SECONDS_MIN)] = 30 * 86_400
+    snapshot_retention_seconds: Annotated[int, Field(alias="SNAPSHOT_RETENTION_SECONDS", ge=RETENTION_SECONDS_MIN)] = (
+        30 * 86_400
+    )
+    retention_seconds_max: Annotated[
+        int, Field(alias="RETENTION_SECONDS_MAX", ge=RETENTION_SECONDS_MIN, le=RETENTION_SECONDS_MAX)
+    ] = RETENTION_SECONDS_MAX
     allowed_origins: Annotated[frozenset[str], Field(alias="ALLOWED_ORIGINS")] = frozenset()
     log_format: Annotated[Literal["text", "json"], Field(alias="LOG_FORMAT")] = "text"
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Field(alias="LOG_LEVEL")] = "INFO"

@@ -119,6 +119,7 @@ def environment(function: Function, around: Surroundings) -> dict[str, str]:
         "LOG_LEVEL": chosen.logs.level,
         "METRICS": str(chosen.logs.metrics).lower(),
         "ADAPTERS_MINIMUM_LEVEL": chosen.adapters.minimum_level,
+        **{name: str(seconds) for name, seconds in chosen.retention.seconds().items()},
     }
     for grant in function.grants:
         made.update(told.get(grant, {}))

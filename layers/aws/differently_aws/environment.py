@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from differently_core.contract import Verification
+from differently_core.model.policy import RETENTION_SECONDS_MAX, RETENTION_SECONDS_MIN
 from differently_core.model.record import Table
 from differently_core.runtime.origins import read_origins
 
@@ -40,6 +41,13 @@ class Environment(BaseModel):
     """The ARN of the key that seals secrets. A function that is told of none keeps and opens none."""
     minimum_level: Annotated[Verification, Field(alias="ADAPTERS_MINIMUM_LEVEL")] = Verification.FAKE
     """Kinds of pools that were tested against less are refused."""
+    retention_seconds: Annotated[int, Field(alias="RETENTION_SECONDS", ge=RETENTION_SECONDS_MIN)] = 30 * 86_400
+    snapshot_retention_seconds: Annotated[int, Field(alias="SNAPSHOT_RETENTION_SECONDS", ge=RETENTION_SECONDS_MIN)] = (
+        30 * 86_400
+    )
+    retention_seconds_max: Annotated[
+        int, Field(alias="RETENTION_SECONDS_MAX", ge=RETENTION_SECONDS_MIN, le=RETENTION_SECONDS_MAX)
+    ] = RETENTION_SECONDS_MAX
     allowed_origins: Annotated[frozenset[str], Field(alias="ALLOWED_ORIGINS")] = frozenset()
     """Web origins whose pages may read answers; told separated by spaces."""
     endpoint: Annotated[str | None, Field(alias="AWS_ENDPOINT_URL", pattern=r"^https?://")] = None

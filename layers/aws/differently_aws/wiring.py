@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from differently_adapters.pools import PoolAdapters
 from differently_core.operations.catalog import Catalog
-from differently_core.operations.core import Core
+from differently_core.operations.core import Core, Tuning
 from differently_core.operations.credentials import PoolCredentials, variables
 from differently_core.operations.keys import Peppers
 from differently_core.runtime.clock import SystemClock
@@ -51,9 +51,16 @@ def wire(function: str, environ: Mapping[str, str]) -> Wiring:
     )
     core = Core(
         store=store, clock=clock, ids=ids, nudges=messages, catalog=catalog,
-        backends=backends, worker_name=ids.new(function), sealer=sealer,
+        backends=backends, worker_name=ids.new(function), sealer=sealer, tuning=_tuning(told),
     )  # fmt: skip
     return Wiring(core, peppers.stored(clients, told.pepper_secret, clock), messages, told)
+
+
+def _tuning(told: Environment) -> Tuning:
+    return Tuning(
+        retention_seconds=told.retention_seconds, snapshot_retention_seconds=told.snapshot_retention_seconds,
+        retention_seconds_max=told.retention_seconds_max,
+    )  # fmt: skip
 
 
 def _sealer(told: Environment) -> Sealer:

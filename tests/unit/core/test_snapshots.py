@@ -362,7 +362,7 @@ def test_a_pool_that_is_removed_while_one_is_accepted_refuses_it_or_stays(world:
     interrupted = Interrupted(world.memory)
     world.add_pool()
     sandbox = running(world)
-    draft = snapshots.drafted(world.core, world.caller, world.sandbox(sandbox), TakeSnapshot())
+    draft = snapshots.drafted(world.core, world.caller, world.sandbox(sandbox), SnapshotKind.DISK, 86_400)
     object.__setattr__(world.core, "store", interrupted)
     world.delete(sandbox)
     world.deliver_all()

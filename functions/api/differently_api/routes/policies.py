@@ -8,7 +8,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from differently_core.errors import InvalidState
-from differently_core.model.policy import External, Policy, PolicyRules
+from differently_core.model.policy import RETENTION_SECONDS_MAX, RETENTION_SECONDS_MIN, External, Policy, PolicyRules
 from differently_core.model.pool import POOL_NAME_PATTERN
 from differently_core.model.record import Wire
 from differently_core.operations import policies
@@ -20,6 +20,7 @@ from .paging import PageQuery, next_cursor
 
 NAMES_MAX = 256
 CLASSIFICATIONS_MAX = 32
+RetentionSeconds = Annotated[int, Field(ge=RETENTION_SECONDS_MIN, le=RETENTION_SECONDS_MAX)]
 PoolNames = Annotated[list[Annotated[str, Field(pattern=POOL_NAME_PATTERN)]], Field(max_length=NAMES_MAX)]
 
 
@@ -74,6 +75,11 @@ class PolicyBody(Wire):
     shorter_lifetime: bool | None = None
     """`true` permits pools that cannot keep a sandbox for its whole `ttlSeconds`: it then shows a sooner `expiresAt`.
     The global policy must say so; `false` in a narrower one forbids it again."""
+    retention_seconds: RetentionSeconds | None = None
+    """How long a sandbox is kept while it is stopped or paused, from its next rest on; absent means as the installation
+    says. Of several policies the shortest counts."""
+    snapshot_retention_seconds: RetentionSeconds | None = None
+    """The most that a snapshot may ask for, and what one gets that asks for nothing."""
     classifications: Annotated[dict[Name, ClassPolicy], Field(max_length=CLASSIFICATIONS_MAX)] = {}
     """By the `classification` that a sandbox is created with. `default` is for those not listed here."""
 

@@ -16,6 +16,7 @@ from .egress import EgressLimit
 from .record import Key, Record, Table
 
 GLOBAL = "global"
+RETENTION_SECONDS_MIN, RETENTION_SECONDS_MAX = 3_600, 366 * 86_400
 DEFAULT_CLASSIFICATION = "default"
 """Of a sandbox that names none."""
 
@@ -60,6 +61,10 @@ class PolicyRules(BaseModel):
     secrets_in_env: bool = False
     shorter_lifetime: bool | None = None
     """True permits pools that cannot keep a sandbox for its whole time to live; None says nothing."""
+    retention_seconds: int | None = None
+    """How long what is stopped or paused is kept; None says nothing."""
+    snapshot_retention_seconds: int | None = None
+    """How long a snapshot is kept at most, and if its caller does not say it."""
     classifications: dict[str, ClassRules] = {}
 
     def for_classification(self, name: str) -> PolicyRules:
@@ -76,6 +81,8 @@ class PolicyRules(BaseModel):
             pool_egress=self.pool_egress,
             secrets_in_env=self.secrets_in_env and entry.secrets_in_env is not False,
             shorter_lifetime=self.shorter_lifetime,
+            retention_seconds=self.retention_seconds,
+            snapshot_retention_seconds=self.snapshot_retention_seconds,
         )
 
     def named_pools(self) -> set[str]:

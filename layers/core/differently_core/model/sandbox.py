@@ -276,6 +276,8 @@ class Sandbox(Record):
     running_since: datetime | None = None
     rested_at: datetime | None = None
     """Since when it is kept without running."""
+    retention_seconds: int | None = None
+    """How long it is kept when it rests, decided anew each time that it comes to rest."""
     lease_ends_at: datetime | None = None
     """When its backend ends it by itself, as last told; None when it does not."""
     renew_at: datetime | None = None
@@ -329,6 +331,13 @@ class Sandbox(Record):
         """The same, counting what runs in it until its end: when it is put to rest if nobody uses it from now on."""
         unused = self.unused_at()
         return unused if unused is None or self.busy_until is None else max(unused, self.busy_until)
+
+    def kept_until(self) -> datetime | None:
+        """The end of what is stopped or paused, also while it waits to be woken."""
+        waits = self.status is S.QUEUED and self.move is not None
+        if self.rested_at is None or self.retention_seconds is None or not (self.status in AT_REST or waits):
+            return None
+        return self.rested_at + timedelta(seconds=self.retention_seconds)
 
     def spare_at(self) -> datetime | None:
         """When it may make room for waiting work if nobody uses it from now on; None when never."""

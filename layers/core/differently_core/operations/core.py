@@ -12,6 +12,7 @@ from typing import Protocol
 from ..contract import Adapter, Owner
 from ..errors import InvalidRequest
 from ..model.event import Event
+from ..model.policy import RETENTION_SECONDS_MAX
 from ..model.pool import Pool
 from ..model.tenancy import KeyScope
 from ..runtime.clock import Clock
@@ -111,8 +112,12 @@ class Tuning:
     """Between two renewals of one lease."""
     lifetime_margin_seconds: float = 30.0
     """So much earlier than its pool must, we end a sandbox that the pool cannot keep for longer."""
-    retention_seconds: float = 30 * 24 * 3600
-    """How long what is stopped or paused is kept at most."""
+    retention_seconds: int = 30 * 24 * 3600
+    """How long what is stopped or paused is kept where no policy says it."""
+    snapshot_retention_seconds: int = 30 * 24 * 3600
+    """The same for a snapshot whose caller does not say it either."""
+    retention_seconds_max: int = RETENTION_SECONDS_MAX
+    """Longer than this nothing is kept, whoever says so."""
     job_look_seconds: float = 60.0
     """How often a job is looked at that alone keeps a sandbox awake."""
     wake_seconds: float = 90.0

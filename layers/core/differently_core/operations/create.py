@@ -38,7 +38,7 @@ from ..policy import egress
 from ..policy.placement import HIDDEN_REASONS, Decision, place
 from ..runtime.ids import KeyId, ProjectId, SandboxId
 from ..store.ports import Absent, Action, Committed, Put, Refused
-from . import depths
+from . import depths, retention
 from .accounts import name_of, take
 from .core import Caller, Core
 from .giving import bind
@@ -338,7 +338,10 @@ def draft(core: Core, caller: Caller, request: CreateSandbox, key: str | None, s
         created_at=core.clock.now(), created_by=KeyId(caller.actor),
     )  # fmt: skip
     given, bound = bind(core, sandbox, request.secrets, source.bound if source is not None else ())
-    return Draft(sandbox.with_(secrets=given, masks=bool(bound)), dict(request.env), digest, bound)
+    kept = retention.of_sandbox(core, sandbox)
+    return Draft(
+        sandbox.with_(secrets=given, masks=bool(bound), retention_seconds=kept), dict(request.env), digest, bound
+    )
 
 
 def _project(core: Core, caller: Caller, request: CreateSandbox) -> ProjectId:

@@ -24,7 +24,7 @@ from ..policy.placement import CAPACITY_REASONS, Decision, place
 from ..quotas.fairness import Admission, Plan, Waiting, plan
 from ..runtime.ids import OrgId
 from ..store.ports import ACTIONS_MAX, Absent, Action, AnyOf, Check, Committed, Delete, OneOf, Present, Put, Update
-from . import depths, moves, pressure
+from . import depths, moves, pressure, times
 from .accounts import name_of, take
 from .attempts import unsettled
 from .backends import rest
@@ -247,7 +247,7 @@ def _admit(core: Core, admissions: Sequence[Admission]) -> int:
     chosen = [
         entry
         for entry in chosen
-        if _is_for(entry, sandboxes.get(entry.row.sandbox)) and _may_be_decided(core, entry.row)
+        if _is_for(core, entry, sandboxes.get(entry.row.sandbox)) and _may_be_decided(core, entry.row)
     ]
     chosen = _of_one_transaction(chosen, sandboxes)
     while chosen:
@@ -291,9 +291,12 @@ def _may_be_decided(core: Core, row: QueueRow) -> bool:
     return True
 
 
-def _is_for(entry: Admission, sandbox: Sandbox | None) -> bool:
-    """Whether the pool was chosen for what the sandbox waits for now: it may wait for something else by now."""
-    if sandbox is None or (sandbox.move is None) != (entry.row.wakes_on is None):
+def _is_for(core: Core, entry: Admission, sandbox: Sandbox | None) -> bool:
+    """Whether the pool was chosen for what the sandbox waits for now: it may wait for something else by now.
+
+    One whose time is over is not woken either: its end is only not written yet.
+    """
+    if sandbox is None or (sandbox.move is None) != (entry.row.wakes_on is None) or times.is_over(core, sandbox):
         return False
     return sandbox.move is None or sandbox.pool == entry.pool
 

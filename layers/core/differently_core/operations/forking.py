@@ -61,7 +61,7 @@ from .requests import (
     one_each,
 )
 from .sandboxes import find
-from .snapshots import TakeSnapshot, acceptance, check_charged, drafted, unmoved
+from .snapshots import acceptance, check_charged, drafted, unmoved
 from .wishes import wish_of
 
 FORKS = system("forks")
@@ -143,8 +143,7 @@ def fork(core: Core, caller: Caller, sandbox: str, request: ForkSandbox, key: st
 
 def _accept(core: Core, caller: Caller, source: Sandbox, request: ForkSandbox, key: str | None) -> Created | None:
     """None where another try may go well."""
-    taking = TakeSnapshot(kind=request.kind, retention_seconds=SNAPSHOT_RETENTION_SECONDS)
-    snapshot = drafted(core, caller, source, taking)
+    snapshot = drafted(core, caller, source, request.kind, SNAPSHOT_RETENTION_SECONDS)
     started = _draft(core, caller, source, request, snapshot, key)
     child = started.sandbox
     snapshot = snapshot.with_(fork=child.id)

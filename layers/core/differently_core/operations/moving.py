@@ -38,7 +38,7 @@ from ..errors import (
 from ..model.attempt import Attempt
 from ..model.sandbox import AGAIN, BACK, Claim, Condition, Conditions, Move, MoveKind, Reason, Sandbox, Status
 from ..store.ports import Action, Committed, Refused
-from . import leases, times
+from . import leases, retention, times
 from .accounts import back_to_work, give_back
 from .attempts import newest
 from .backends import adapter_of, calling, mark_unhealthy, reachable, rest
@@ -304,11 +304,8 @@ def _rest(core: Core, sandbox: Sandbox, move: Move, seen: Instance, adapter: Ada
 
     def decide(found: Sandbox) -> tuple[Sandbox, list[Action]]:
         if move.wanted_back:
-            back = found.with_(
-                move=new_move(core, BACK[move.kind]), reservation=None, incarnation=seen.incarnation,
-                rested_at=core.clock.now(), running_since=None,
-            )  # fmt: skip
-            waiting, row = waiting_row(core, back, "asked to run again before it rested")
+            back = found.with_(move=new_move(core, BACK[move.kind]), reservation=None, incarnation=seen.incarnation)
+            waiting, row = waiting_row(core, retention.at_rest(core, back), "asked to run again before it rested")
             return waiting, [row, *give_back(found, rests=True)]
         resting = found.with_(
             status=move.way.after,
@@ -316,10 +313,8 @@ def _rest(core: Core, sandbox: Sandbox, move: Move, seen: Instance, adapter: Ada
             claim=None,
             reservation=None,
             incarnation=seen.incarnation,
-            rested_at=core.clock.now(),
-            running_since=None,
         )
-        kept = leases.told(core, resting, adapter, seen.expires_at)
+        kept = leases.told(core, retention.at_rest(core, resting), adapter, seen.expires_at)
         return times.at_large(core, kept), list(give_back(found, rests=True))
 
     if _conclude(core, sandbox, decide, rests=move.way.after):

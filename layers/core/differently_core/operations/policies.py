@@ -10,7 +10,7 @@ import json
 from ..errors import InvalidState, NotFound, PolicyUnreadable
 from ..model.policy import GLOBAL, External, Policy, PolicyRules
 from ..model.pool import Trust
-from ..model.record import Table
+from ..model.record import Table, camel
 from ..model.tenancy import OPERATOR_ORG
 from ..runtime.ids import OrgId, ProjectId, is_id
 from ..store.ports import Absent, Action, Committed, Condition, Delete, Equals, Put, StoreThrottled
@@ -107,6 +107,11 @@ def warnings(core: Core, rules: PolicyRules) -> list[str]:
         found.append("external is allowed, but externalPools names no pool: no external pool is used.")
     if rules.external is External.NEVER and rules.external_pools:
         found.append("externalPools has no effect while external is never.")
+    for name in ("retention_seconds", "snapshot_retention_seconds"):
+        said = getattr(rules, name)
+        if said is not None and said > core.tuning.retention_seconds_max:
+            most = core.tuning.retention_seconds_max
+            found.append(f"{camel(name)} {said} is longer than this installation keeps anything: {most} counts.")
     return found[:WARNINGS_MAX]
 
 

@@ -19,7 +19,7 @@ from ..model.reconciliation import SUSPECTS_MAX, Reconciliation
 from ..model.sandbox import ENDED, LIVE, MoveKind, Reason, Sandbox, Status
 from ..runtime.ids import SandboxId
 from ..store.ports import Action, Committed, Put, StoreThrottled, StoreUnavailable
-from . import leases, moves, times
+from . import leases, moves, retention, times
 from .accounts import give_back
 from .attempts import newest, unsettled
 from .backends import adapter_of, calling, delete_instance, share_a_backend
@@ -270,9 +270,8 @@ def _rest(core: Core, sandbox: Sandbox, attempt: Attempt, status: Status, reason
         return isinstance(core.commit([expected]), Committed)
     at_rest = sandbox.with_(
         status=status, reason=reason, reservation=None, claim=None, busy_until=None, busy_with=None,
-        rested_at=core.clock.now(), running_since=None, retained=True,
     )  # fmt: skip
-    changed, puts = transfer(core, sandbox, times.at_large(core, at_rest))
+    changed, puts = transfer(core, sandbox, times.at_large(core, retention.at_rest(core, at_rest)))
     actions: list[Action] = [
         *puts,
         expected,

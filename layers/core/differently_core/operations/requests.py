@@ -257,6 +257,8 @@ class Effective(Wire):
     """Absent where it is never put to rest for not being used."""
     expires_at: datetime | None = None
     """Sooner than was asked for where its pool cannot keep it for so long, and policy permits that."""
+    retention_seconds: int | None = None
+    """How long it is kept while it is stopped or paused."""
     egress: Egress | None = None
     """Absent while nothing is restricted."""
 
@@ -300,6 +302,8 @@ class SandboxView(Wire):
     queue_deadline: datetime | None = None
     started_at: datetime | None = None
     expires_at: datetime | None = None
+    kept_until: datetime | None = None
+    """While it is stopped or paused: it ends then, if it is not awake again."""
     ended_at: datetime | None = None
     last_activity_at: datetime | None = None
     """Noted at most every 30 seconds. Reading a sandbox is no use of it."""
@@ -346,6 +350,7 @@ class SandboxView(Wire):
             effective=Effective(
                 egress=Egress.of(sandbox.egress_rules) if sandbox.egress_rules is not None else None,
                 expires_at=sandbox.expires_at,
+                retention_seconds=sandbox.retention_seconds,
                 ttl_seconds=sandbox.ttl_seconds,
                 idle_timeout_seconds=sandbox.idle_timeout_seconds if sandbox.idle_by is not None else None,
             ),
@@ -358,6 +363,7 @@ class SandboxView(Wire):
             queue_deadline=sandbox.queue_deadline if sandbox.status is Status.QUEUED else None,
             started_at=sandbox.started_at,
             expires_at=sandbox.expires_at,
+            kept_until=sandbox.kept_until(),
             ended_at=sandbox.ended_at,
             last_activity_at=sandbox.last_activity_at,
             idled=sandbox.idled or None,

@@ -18,12 +18,15 @@ from ..errors import (
     IdempotencyConflict,
     InvalidRequest,
     InvalidState,
+    LimitExceeded,
     NotFound,
+    PolicyUnreadable,
     Suspended,
     UnsupportedOperation,
 )
 from ..model import features
 from ..model.due import stamp
+from ..model.policy import RETENTION_SECONDS_MAX, RETENTION_SECONDS_MIN
 from ..model.pool import Pool
 from ..model.record import Record, Wire
 from ..model.sandbox import GONE, Reason, Sandbox, Status, told
@@ -41,7 +44,7 @@ from ..store.ports import (
     StoreThrottled,
     Update,
 )
-from . import tallies
+from . import retention, tallies
 from .core import Caller, Core
 from .cursors import seal, unseal
 from .giving import traces
@@ -50,7 +53,6 @@ from .restoring import no_snapshot
 from .sandboxes import LIST_PAGES_MAX, find
 from .standing import check_admits
 
-RETENTION_SECONDS_MIN, RETENTION_SECONDS_DEFAULT, RETENTION_SECONDS_MAX = 3_600, 30 * 86_400, 366 * 86_400
 LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX = 50, 200
 OF_A_KIND = {SnapshotKind.DISK: features.SNAPSHOTS_DISK, SnapshotKind.MEMORY: features.SNAPSHOTS_MEMORY}
 CAPTURED_IN = {
@@ -66,10 +68,8 @@ class TakeSnapshot(Wire):
     kind: SnapshotKind = SnapshotKind.DISK
     """`memory` keeps running processes too, where the pool can. More may be kept than was asked for."""
     name: Annotated[str, StringConstraints(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
-    retention_seconds: Annotated[int, Field(ge=RETENTION_SECONDS_MIN, le=RETENTION_SECONDS_MAX)] = (
-        RETENTION_SECONDS_DEFAULT
-    )
-    """It is deleted that long after it was asked for."""
+    retention_seconds: Annotated[int, Field(ge=RETENTION_SECONDS_MIN, le=RETENTION_SECONDS_MAX)] | None = None
+    """It is deleted that long after it was asked for; absent means as policies or the installation say."""
 
     def digest(self, sandbox: str) -> str:
         asked = self.model_dump(mode="json", exclude_defaults=True)
@@ -131,14 +131,16 @@ def take(core: Core, caller: Caller, sandbox: str, request: TakeSnapshot, key: s
     """Accept a snapshot; 2 round trips with a warm catalog. Counts as use of the sandbox.
 
     Raises `NotFound`, `Suspended`, `InvalidState` for a sandbox in another state, `QuotaExceeded`,
-    `UnsupportedOperation` where the pool offers no such snapshot, and `IdempotencyConflict` for a key that names
+    `UnsupportedOperation` where the pool offers no such snapshot, `LimitExceeded` for more retention than it may have,
+    `PolicyUnreadable`, and `IdempotencyConflict` for a key that names
     another snapshot.
     """
     for _ in range(core.tuning.conflict_tries_max):
         source = find(core, caller, sandbox)
         try:
-            draft = drafted(core, caller, source, request, key)
-        except (InvalidState, Suspended, UnsupportedOperation):
+            kept = retention.of_snapshot(core, source, request.retention_seconds)
+            draft = drafted(core, caller, source, request.kind, kept, name=request.name, key=key)
+        except (InvalidState, LimitExceeded, PolicyUnreadable, Suspended, UnsupportedOperation):
             replayed = _named(core, source.project, request.digest(source.id), key)
             if replayed is not None:
                 return replayed
@@ -165,27 +167,30 @@ def check_charged(core: Core, draft: Snapshot, outcome: Refused) -> None:
         raise refused
 
 
-def drafted(core: Core, caller: Caller, source: Sandbox, request: TakeSnapshot, key: str | None = None) -> Snapshot:
+def drafted(
+    core: Core, caller: Caller, source: Sandbox, kind: SnapshotKind, kept_seconds: int, *, name: str = "",
+    key: str | None = None,
+) -> Snapshot:  # fmt: skip
     """The record of a snapshot that may be taken now; decides only, writes nothing."""
     check_admits(core.catalog.org(source.org))
     check_admits(core.catalog.project(source.org, source.project))
-    if source.status not in CAPTURED_IN[request.kind]:
-        raise _not_now(source, request.kind)
+    if source.status not in CAPTURED_IN[kind]:
+        raise _not_now(source, kind)
     pool = core.catalog.pool(source.pool or "")
     view = core.catalog.pools().views.get(pool.name)
-    if view is not None and view.features and OF_A_KIND[request.kind] not in view.features:
+    if view is not None and view.features and OF_A_KIND[kind] not in view.features:
         raise UnsupportedOperation(
-            f"Pool {pool.name} ({pool.adapter}) takes no {request.kind} snapshots.",
-            operation="snapshot", pool=pool.name, adapter=pool.adapter, reason=f"no_{request.kind}_snapshots",
+            f"Pool {pool.name} ({pool.adapter}) takes no {kind} snapshots.",
+            operation="snapshot", pool=pool.name, adapter=pool.adapter, reason=f"no_{kind}_snapshots",
         )  # fmt: skip
     now = core.clock.now()
     return Snapshot(
         id=SnapshotId(core.ids.new("snap")), org=source.org, project=source.project, sandbox=source.id, pool=pool.name,
         source_ref=source.backend_ref, template=source.template, image=source.image, size=source.size,
         classification=source.classification, egress=source.egress, bound=traces(core, source),
-        asked=request.kind, name=request.name, status=SnapshotStatus.CREATING, due_at=now,
+        asked=kind, name=name, status=SnapshotStatus.CREATING, due_at=now,
         key_hash=None if key is None else _hash(core, source.project, key), created_at=now,
-        created_by=KeyId(caller.actor), retain_until=now + timedelta(seconds=request.retention_seconds),
+        created_by=KeyId(caller.actor), retain_until=now + timedelta(seconds=kept_seconds),
     )  # fmt: skip
 
 

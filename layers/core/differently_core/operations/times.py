@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from ..model.sandbox import AT_REST, Sandbox, Status
+from ..model.sandbox import Sandbox, Status
 from .core import Core
 
 
 def due(core: Core, sandbox: Sandbox) -> datetime | None:
     moments = (
         sandbox.expires_at,
-        kept_until(core, sandbox),
+        sandbox.kept_until(),
         runs_until(sandbox),
         sandbox.renew_at,
         _lapse_look(core, sandbox),
@@ -25,17 +25,9 @@ def at_large(core: Core, sandbox: Sandbox) -> Sandbox:
     return sandbox.with_(due_at=due(core, sandbox))
 
 
-def kept_until(core: Core, sandbox: Sandbox) -> datetime | None:
-    """The end of what is stopped or paused, also while it waits to be woken."""
-    waits = sandbox.status is Status.QUEUED and sandbox.move is not None
-    if sandbox.rested_at is None or not (sandbox.status in AT_REST or waits):
-        return None
-    return sandbox.rested_at + timedelta(seconds=core.tuning.retention_seconds)
-
-
 def is_over(core: Core, sandbox: Sandbox) -> bool:
     """Whether its end is due, and only not written yet: nothing begins any more."""
-    ends = [moment for moment in (sandbox.expires_at, kept_until(core, sandbox)) if moment is not None]
+    ends = [moment for moment in (sandbox.expires_at, sandbox.kept_until()) if moment is not None]
     return bool(ends) and min(ends) <= core.clock.now()
 
 

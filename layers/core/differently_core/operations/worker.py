@@ -157,7 +157,7 @@ def _over(core: Core, sandbox: Sandbox) -> Reason | None:
         capped = sandbox.lifetime_ends_at is not None and sandbox.expires_at >= sandbox.lifetime_ends_at
         detail = "its pool keeps it no longer" if capped else f"after {sandbox.ttl_seconds} s"
         return Reason(code="ttl_expired", source="timer", detail=detail, at=now)
-    kept_until = times.kept_until(core, sandbox)
+    kept_until = sandbox.kept_until()
     if kept_until is not None and now >= kept_until:
         detail = f"{sandbox.status} since {sandbox.rested_at:%Y-%m-%dT%H:%M:%SZ}"
         return Reason(code="retention_expired", source="timer", detail=detail, at=now)

@@ -74,6 +74,16 @@ class Rules:
         return all(scope.secrets_in_env for scope in self.scopes)
 
     @property
+    def retention_seconds(self) -> int | None:
+        """The shortest that any scope says; None where none says anything."""
+        return min((said for scope in self.scopes if (said := scope.retention_seconds) is not None), default=None)
+
+    @property
+    def snapshot_retention_seconds(self) -> int | None:
+        said = (scope.snapshot_retention_seconds for scope in self.scopes)
+        return min((seconds for seconds in said if seconds is not None), default=None)
+
+    @property
     def shorter_lifetime(self) -> bool:
         """Whether a pool may end a sandbox before its time: the widest scope permits it and none forbids it."""
         said = [scope.shorter_lifetime for scope in self.scopes]
