@@ -2,7 +2,7 @@
 # Makes the Python environments that a make target needs, and nothing when they are there already.
 #
 #   scripts/bootstrap.sh tools    .venv-tools    uv, which installs the others
-#   scripts/bootstrap.sh run      .venv          what the control plane runs on
+#   scripts/bootstrap.sh run      .venv          what the control plane runs on, and the command line that users install
 #                                 .venv-emulator the embedded AWS, which pins its own AWS SDK
 #   scripts/bootstrap.sh dev      .venv          the same environment, grown by test, lint and CDK packages
 #                                 .venv-emulator
@@ -31,18 +31,20 @@ fail() {
 
 tools_inputs="requirements/tools.txt"
 emulator_inputs="requirements/emulator.txt"
-run_inputs="requirements/runtime.txt requirements/build.txt pyproject.toml"
-dev_inputs="requirements/dev.txt pyproject.toml"
+run_inputs="requirements/runtime.txt requirements/build.txt requirements/client.txt pyproject.toml clients/python/pyproject.toml"
+dev_inputs="requirements/dev.txt pyproject.toml clients/python/pyproject.toml"
 sdks="opensandbox e2b daytona"  # each has its lock in requirements/NAME-sdk.txt and lives in .venv-NAME
 server_inputs="requirements/opensandbox-server.txt"
 cdk_inputs="infra/cli/package-lock.json"
 
-# The first half of pyproject.toml says what is installed; the second, from [tool.ruff] on, only configures tools.
+# The first half of a pyproject.toml says what is installed; the second, from [tool.ruff] on, only configures tools.
 key() {
-    case " $* " in
-        *" pyproject.toml "*) sed '/^\[tool\.ruff\]/,$d' "$@" ;;
-        *) cat "$@" ;;
-    esac | cksum
+    for input in "$@"; do
+        case $input in
+            *pyproject.toml) sed '/^\[tool\.ruff\]/,$d' "$input" ;;
+            *) cat "$input" ;;
+        esac
+    done | cksum
 }
 
 # current VENV STAMP INPUT...: the environment works and was made from exactly these inputs.
@@ -207,7 +209,8 @@ make_main() {  # make_main STAMP LOCK...
     begin .venv
     fresh_venv .venv
     "$uv" pip sync --quiet --require-hashes --python .venv/bin/python "$@" || no_packages "$*"
-    "$uv" pip install --quiet --no-deps --no-build-isolation --python .venv/bin/python --editable . ||
+    "$uv" pip install --quiet --no-deps --no-build-isolation --python .venv/bin/python \
+        --editable . --editable clients/python ||
         fail "the project itself could not be installed; the lines above say why."
 }
 
@@ -215,7 +218,7 @@ make_tools
 case $goal in
     run)
         if ! run_current; then
-            make_main run requirements/runtime.txt requirements/build.txt
+            make_main run requirements/runtime.txt requirements/build.txt requirements/client.txt
             done_making .venv run $run_inputs
         fi
         make_emulator

@@ -18,9 +18,10 @@ compile() {  # compile NAME SOURCE...: writes requirements/NAME.txt
 }
 
 # `dev` is solved first and is a superset; the smaller ones take its pins, so one environment can grow into it.
-compile dev pyproject.toml --group build --group dev --group infra
+compile dev pyproject.toml clients/python/pyproject.toml --extra cli --group build --group dev --group infra
 compile runtime pyproject.toml --constraints requirements/dev.txt
 compile build --group build --constraints requirements/dev.txt
+compile client clients/python/pyproject.toml --extra cli --constraints requirements/dev.txt
 compile tools --group tools
 compile emulator --group emulator
 compile opensandbox-sdk --group opensandbox-sdk

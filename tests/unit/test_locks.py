@@ -21,7 +21,12 @@ def pins(lock: str) -> set[tuple[str, str]]:
 
 def declared() -> dict[str, list[str]]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    return {"runtime": project["project"]["dependencies"], **project["dependency-groups"]}
+    client = tomllib.loads((ROOT / "clients" / "python" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return {
+        "runtime": project["project"]["dependencies"],
+        "client": client["dependencies"] + client["optional-dependencies"]["cli"],
+        **project["dependency-groups"],
+    }
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
@@ -32,7 +37,7 @@ def test_a_lock_holds_pins_and_hashes_and_no_address(lock: Path) -> None:
     assert foreign == []
 
 
-@pytest.mark.parametrize("part", ["runtime", "build"])
+@pytest.mark.parametrize("part", ["runtime", "build", "client"])
 def test_the_small_locks_agree_with_the_large_one(part: str) -> None:
     assert pins(part) <= pins("dev"), "one environment grows from the small lock to the large one: run `make lock`"
 
@@ -42,7 +47,8 @@ def test_the_small_locks_agree_with_the_large_one(part: str) -> None:
     [
         ("runtime", ["runtime"]),
         ("build", ["build"]),
-        ("dev", ["runtime", "build", "dev", "infra"]),
+        ("client", ["client"]),
+        ("dev", ["runtime", "build", "client", "dev", "infra"]),
         ("tools", ["tools"]),
         ("emulator", ["emulator"]),
         ("opensandbox-sdk", ["opensandbox-sdk"]),
@@ -61,4 +67,4 @@ def test_everything_declared_is_locked(lock: str, groups: list[str]) -> None:
 def test_no_tool_of_ours_ships() -> None:
     shipped = {name for name, _ in pins("runtime")}
 
-    assert shipped.isdisjoint({"pytest", "mypy", "aws-cdk-lib", "hatchling", "ministack", "uv"})
+    assert shipped.isdisjoint({"typer", "rich", "pytest", "mypy", "aws-cdk-lib", "hatchling", "ministack", "uv"})

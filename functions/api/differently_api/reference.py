@@ -1,4 +1,5 @@
-"""The written reference of routes, errors, events and kinds, made from what the code declares.
+"""The written reference of routes, errors, events and kinds, made from what the code declares, and what the Python
+client has of it.
 
 python -m differently_api.reference docs/reference           write it
 python -m differently_api.reference docs/reference --check   fail when what is written is not current
@@ -27,7 +28,7 @@ from differently_core.model.lifecycle import (
 )
 from differently_core.model.sandbox import Status
 
-from . import catalog
+from . import catalog, client_code
 from .examples import AT, ORG, PROJECT, SANDBOX
 from .failures import RETRY_AFTER_SECONDS
 from .markdown import Schema, about, name_of, table, type_of
@@ -57,6 +58,7 @@ def pages() -> dict[str, str]:
         "errors.md": _errors(),
         "events.md": _events(),
         "providers.md": f"{MADE}\n\n{catalog.page()}",
+        **client_code.modules(),
     }
 
 

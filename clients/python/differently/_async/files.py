@@ -1,0 +1,140 @@
+"""Files of a sandbox, of any size within its disk: what one call cannot carry goes in parts, unseen."""
+
+from __future__ import annotations
+
+import posixpath
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from .._failure import StreamCut
+from .._request import SILENCE_SECONDS, at, request
+from ..commands import exec_body, result_of
+from ..models import FileInfo
+from .transport import AsyncTransport
+
+PART_BYTES = 4 * 1024 * 1024
+"""What one write may carry."""
+JOIN_SECONDS = 240
+Moved = Callable[[int], None]
+"""Told how many bytes were moved so far."""
+JOIN = 'cat "$2"/* > "$2.whole" && mv -f "$2.whole" "$1" || { rm -f "$2.whole"; exit 1; }'
+Listing = list[FileInfo]
+
+
+class AsyncFiles:
+    """The files of one sandbox. Relative paths begin where its commands do."""
+
+    def __init__(self, transport: AsyncTransport, sandbox: str) -> None:
+        self._transport = transport
+        self._sandbox = sandbox
+
+    async def list(self, path: str = ".") -> Listing:
+        found = await self._transport.document(request("GET", self._path(), query={"path": path}))
+        return [FileInfo.from_dict(item) for item in found["items"]]
+
+    async def stat(self, path: str) -> FileInfo:
+        return FileInfo.from_dict(
+            await self._transport.document(request("GET", self._path("/stat"), query={"path": path}))
+        )
+
+    async def read(self, path: str) -> bytes:
+        """The whole content, at most 100 MiB."""
+        return b"".join([chunk async for chunk in self.chunks(path)])
+
+    async def read_text(self, path: str) -> str:
+        return (await self.read(path)).decode()
+
+    async def chunks(self, path: str) -> AsyncIterator[bytes]:
+        """The content as it comes; a StreamCut when it breaks off."""
+        asked = request("GET", self._path("/content"), query={"path": path}, silence_seconds=SILENCE_SECONDS)
+        async with self._transport.opened(asked) as answer:
+            promised = int(answer.headers.get("content-length", -1))
+            got = 0
+            async for chunk in answer.chunks:
+                got += len(chunk)
+                yield chunk
+            if promised not in (-1, got):
+                raise StreamCut(f"{path} broke off after {got} of {promised} bytes; read it again.")
+
+    async def write(self, path: str, content: bytes | str) -> None:
+        """Write the whole file; parents are made, and the old file stays until the new one is whole."""
+        data = content.encode() if isinstance(content, str) else bytes(content)
+        parts = [data[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES)] or [b""]
+        if len(parts) == 1:
+            await self._put(path, parts[0])
+            return
+        await self._write_parts(path, iter(parts), lambda moved: None)
+
+    async def delete(self, path: str) -> None:
+        """A directory goes with all in it. What is not there counts as deleted."""
+        await self._transport.document(request("DELETE", self._path("/content"), query={"path": path}))
+
+    async def upload(self, local: str | Path, path: str, moved: Moved | None = None) -> None:
+        """Write a file of this machine there, however large it is."""
+        told = moved or (lambda count: None)
+        with Path(local).open("rb") as source:
+            first = source.read(PART_BYTES)
+            if len(first) < PART_BYTES:
+                await self._put(path, first)
+                told(len(first))
+                return
+            source.seek(0)
+            await self._write_parts(path, _parts(source), told)
+
+    async def download(self, path: str, local: str | Path, moved: Moved | None = None) -> None:
+        """Read a file there into one here, which appears when it is whole."""
+        target = Path(local)
+        fresh = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
+        got = 0
+        try:
+            with fresh.open("wb") as file:
+                async for chunk in self.chunks(path):
+                    got += file.write(chunk)
+                    if moved is not None:
+                        moved(got)
+            fresh.replace(target)
+        finally:
+            fresh.unlink(missing_ok=True)
+
+    async def _write_parts(self, path: str, parts: Iterable[bytes], told: Moved) -> None:
+        """Parts beside the file, then joined by a command and moved into place in one step."""
+        head, name = posixpath.split(path)
+        folder = posixpath.join(head, f".{name[:64]}.{uuid.uuid4().hex[:12]}.parts")
+        written = 0
+        try:
+            for number, part in enumerate(parts):
+                await self._put(posixpath.join(folder, f"{number:08d}"), part)
+                written += len(part)
+                told(written)
+            await self._join(path, folder)
+        finally:
+            await self.delete(folder)
+
+    async def _join(self, path: str, folder: str) -> None:
+        words = ["/bin/sh", "-c", JOIN, "sh", _as_operand(path), _as_operand(folder)]
+        body = exec_body(words, env=None, cwd=None, stdin=None, timeout_seconds=JOIN_SECONDS)
+        # Joining twice gives the same file, so a lost answer may be asked for again.
+        asked = request(
+            "POST", at("/v1/sandboxes/{}/exec", self._sandbox), body=body, silence_seconds=JOIN_SECONDS + 30.0
+        )
+        result_of(await self._transport.document(asked)).checked()
+
+    async def _put(self, path: str, content: bytes) -> None:
+        asked = request(
+            "PUT", self._path("/content"), query={"path": path}, body=content, silence_seconds=SILENCE_SECONDS
+        )
+        await self._transport.document(asked)
+
+    def _path(self, tail: str = "") -> str:
+        return at("/v1/sandboxes/{}/files", self._sandbox) + tail
+
+
+def _as_operand(path: str) -> str:
+    """A path that no command takes for an option."""
+    return path if path.startswith("/") else f"./{path}"
+
+
+def _parts(source: BinaryIO) -> Iterator[bytes]:
+    return iter(lambda: source.read(PART_BYTES), b"")

@@ -1,0 +1,3 @@
+"""The client for code without asyncio."""
+
+# Made from _async: python scripts/sync_client.py
