@@ -62,11 +62,19 @@ class ConditionsView(Model):
 
 
 class CostModel(Model):
-    """Prices an hour in the operator's currency, for estimates only."""
+    """Prices of an hour, for estimates only. Without a price for processors and one for memory the cost is unknown;
+    with one of the two, the other is taken for free. A change counts for what is admitted, put to rest or woken from
+    then on.
+    """
 
     _names: ClassVar[dict[str, str]] = {"memory_gib_hour": "memoryGiBHour"}
-    cpu_hour: float = 0.0
-    memory_gib_hour: float = 0.0
+    cpu_hour: float | None
+    """Of one virtual CPU that was asked for, whether it is used or not."""
+    memory_gib_hour: float | None
+    kept_hour: float | None
+    """Of one sandbox at rest, whatever its size. Absent: nothing is counted while it is stopped or paused."""
+    currency: str = "USD"
+    """ISO 4217. Costs in different currencies are never added; placement compares prices as they stand."""
 
 
 class CreateSandbox(Model):
@@ -93,8 +101,8 @@ class CreateSandbox(Model):
     max_run_seconds: int | None
     """Running for so long at a stretch it is paused, or stopped, or where its pool can do neither ended. 0 is never."""
     idle_timeout_seconds: int | None
-    """Not used for so long it is paused, or stopped where the pool cannot pause, and wakes on its next use. 0 is never;
-    absent means the operator's default.
+    """Not used for so long it is paused, or stopped where the pool cannot pause, and wakes on its next use. 0 is never,
+    else at least 10; absent means the operator's default.
     """
     queue_timeout_seconds: int | None
     """0 refuses at once what cannot start now."""
@@ -417,6 +425,8 @@ class PoolDetailView(Model):
     state: str
     """One of `active`, `draining`; a newer server may know more."""
     max_concurrency: int
+    max_retained: int | None
+    """Absent where any number of stopped and paused sandboxes is kept."""
     cost_model: CostModel
     config: dict[str, Any]
     credential: str | None
@@ -428,6 +438,8 @@ class PoolDetailView(Model):
     """The same for pools that lead to one backend; absent when the kind is not built."""
     held: int = 0
     """Sandboxes, and cleanups not finished yet, that hold a place."""
+    retained: int = 0
+    """Sandboxes that are kept without running, or on their way there or back, and cleanups of such."""
     health: PoolHealth | None
     capabilities: Offer | None
     capacity: Room | None
