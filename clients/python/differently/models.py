@@ -149,6 +149,8 @@ class Effective(Model):
     """Absent where it is never put to rest for not being used."""
     expires_at: datetime | None
     """Sooner than was asked for where its pool cannot keep it for so long, and policy permits that."""
+    retention_seconds: int | None
+    """How long it is kept while it is stopped or paused."""
     egress: Egress | None
     """Absent while nothing is restricted."""
 
@@ -402,6 +404,12 @@ class PolicyBody(Model):
     """`true` permits pools that cannot keep a sandbox for its whole `ttlSeconds`: it then shows a sooner `expiresAt`.
     The global policy must say so; `false` in a narrower one forbids it again.
     """
+    retention_seconds: int | None
+    """How long a sandbox is kept while it is stopped or paused, from its next rest on; absent means as the installation
+    says. Of several policies the shortest counts.
+    """
+    snapshot_retention_seconds: int | None
+    """The most that a snapshot may ask for, and what one gets that asks for nothing."""
     classifications: dict[str, Any]
     """By the `classification` that a sandbox is created with. `default` is for those not listed here."""
 
@@ -732,6 +740,8 @@ class SandboxView(Model):
     queue_deadline: datetime | None
     started_at: datetime | None
     expires_at: datetime | None
+    kept_until: datetime | None
+    """While it is stopped or paused: it ends then, if it is not awake again."""
     ended_at: datetime | None
     last_activity_at: datetime | None
     """Noted at most every 30 seconds. Reading a sandbox is no use of it."""
