@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from differently_api.app import EXPOSED, RAW_BYTES_MAX
+from differently_api.app import BODY_TOO_LARGE, EXPOSED, RAW_BYTES_MAX
 from differently_api.failures import RETRY_AFTER_SECONDS, UNAUTHENTICATED
 from differently_api.route import Access, AnyRoute, Group
 from differently_core.errors import REACTIONS, RateLimited
@@ -138,9 +138,6 @@ class GatewayAnswer:
 
 _LATE: Final = f"The call took longer than {BUFFERED_MS // 1000} s; what it began may still finish."
 _FAULT: Final = "Something went wrong on our side; the request id tells us what."
-_TOO_LARGE: Final = (
-    f"A body can hold {RAW_BYTES_MAX} bytes (4 MiB) at most; send less, and a large file in parts or by an upload."
-)
 ANSWERS: Final = (
     GatewayAnswer("DEFAULT_4XX", None, "invalid_request", "The gateway refused this request; check its form."),
     GatewayAnswer("DEFAULT_5XX", None, "internal", _FAULT),
@@ -149,7 +146,7 @@ ANSWERS: Final = (
     GatewayAnswer("WAF_FILTERED", 403, "forbidden", "This address is refused, for what it sent or for how often."),
     GatewayAnswer("MISSING_AUTHENTICATION_TOKEN", 404, "not_found", "There is no such path and method in this API."),
     GatewayAnswer("RESOURCE_NOT_FOUND", 404, "not_found", "There is no such path in this API."),
-    GatewayAnswer("REQUEST_TOO_LARGE", 413, "payload_too_large", _TOO_LARGE, {"limit": RAW_BYTES_MAX}),
+    GatewayAnswer("REQUEST_TOO_LARGE", 413, "payload_too_large", BODY_TOO_LARGE, {"limit": RAW_BYTES_MAX}),
     GatewayAnswer("THROTTLED", 429, RateLimited.code, "More requests than this installation takes; repeat it later."),
     GatewayAnswer(
         "QUOTA_EXCEEDED", 429, RateLimited.code, "More requests than this installation takes; repeat it later."

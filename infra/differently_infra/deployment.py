@@ -89,6 +89,7 @@ class Deployment:
             machine=arn("states", f"stateMachine:{names.machine}"),
             pepper=self.secrets.pepper.secret_arn,
             secrets_key=self.data.secrets_key.key_arn,
+            staged=self.data.staging.arn_for_objects("uploads/*"),
             credentials=configuration.adapters.credential_arns,
         )
         return Surroundings(
@@ -101,6 +102,7 @@ class Deployment:
                 "STATE_TABLE": self.data.state.table_name,
                 "LOG_TABLE": self.data.log.table_name,
             },
+            staging_bucket=self.data.staging.bucket_name,
             queue_url=f"https://sqs.{Aws.REGION}.{Aws.URL_SUFFIX}/{Aws.ACCOUNT_ID}/{names.queue}",
             version=version("differently-server"),
             vpc=self.network.vpc if self.network is not None else None,

@@ -30,6 +30,7 @@ class Grant(StrEnum):
     SEAL = "seal a credential"
     UNSEAL = "open a credential"
     VAULT = "read credentials that are kept elsewhere"
+    STAGE = "keep large files on their way"
 
 
 G = Grant
@@ -62,8 +63,9 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
         reaches_backends=True,
     ),
     "data": Function(
-        "api", "differently_api.boot.data.handler", 900, (G.CONFIG, G.STATE, G.LOG, *_NUDGES, G.UNSEAL, G.VAULT),
-        "commands, files and waits", reaches_backends=True,
+        "api", "differently_api.boot.data.handler", 900,
+        (G.CONFIG, G.STATE, G.LOG, *_NUDGES, G.UNSEAL, G.VAULT, G.STAGE), "commands, files and waits",
+        reaches_backends=True,
     ),
     "worker": Function(
         "scheduler", "differently_scheduler.boot.worker.handler", 900,

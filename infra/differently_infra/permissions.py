@@ -39,6 +39,8 @@ ACTIONS: Final[Mapping[Grant, Sequence[str]]] = {
     Grant.SEAL: ("kms:Encrypt",),
     Grant.UNSEAL: ("kms:Decrypt",),
     Grant.VAULT: ("secretsmanager:GetSecretValue", "ssm:GetParameter"),
+    # HeadObject is GetObject, and whoever has an address does what the function that signed it may do.
+    Grant.STAGE: ("s3:DeleteObject", "s3:GetObject", "s3:PutObject"),
 }  # fmt: skip
 LOGGING: Final = ("logs:CreateLogStream", "logs:PutLogEvents")
 FAILING: Final = ("sqs:SendMessage",)
@@ -63,6 +65,8 @@ class Resources:
     machine: str
     pepper: str
     secrets_key: str
+    staged: str
+    """The objects that hold large files on their way."""
     credentials: tuple[str, ...] = ()
     """What pools may name as their credential."""
 
@@ -86,6 +90,7 @@ class Resources:
             Grant.SEAL: [self.secrets_key],
             Grant.UNSEAL: [self.secrets_key],
             Grant.VAULT: list(self.credentials),
+            Grant.STAGE: [self.staged],
         }[grant]
 
 

@@ -16,11 +16,12 @@ from http.client import responses
 
 import h11
 
+from differently_api.app import BODY_TOO_LARGE, RAW_BYTES_MAX
 from differently_core.errors import DifferentlyError, InvalidRequest, PayloadTooLarge
 from differently_core.runtime.clock import Clock
 from differently_core.runtime.ids import IdSource
 
-from .gateway import BODY_BYTES_MAX, BODY_BYTES_TOLD, Answer, Request, refusal
+from .gateway import BODY_BYTES_MAX, Answer, Request, refusal
 
 log = logging.getLogger(__name__)
 HEAD_BYTES_MAX = 10_240
@@ -234,9 +235,7 @@ class Connection:
         self._sock.sendall(data)
 
 
-_TOO_LARGE = Unreadable(
-    413, PayloadTooLarge(f"A body can hold {BODY_BYTES_TOLD} bytes at most; send less.", limit=BODY_BYTES_TOLD)
-)
+_TOO_LARGE = Unreadable(413, PayloadTooLarge(BODY_TOO_LARGE, limit=RAW_BYTES_MAX))
 
 
 def _check_head(head: h11.Request) -> None:

@@ -20,6 +20,8 @@ from differently_core.runtime.clock import SystemClock
 from differently_core.runtime.ids import SystemIds
 from differently_core.store.dynamo import Credentials, DynamoStore
 from differently_core.store.kms import KmsSealer
+from differently_core.store.s3 import S3Staging
+from differently_core.store.staging import NoStaging, Staging
 from differently_core.store.vaults import AwsVaults
 
 from . import data_stack, installation, private_files
@@ -148,6 +150,7 @@ class ControlPlane:
         return Core(
             store=store, clock=self._clock, ids=self._ids, nudges=dispatcher, catalog=catalog, backends=backends,
             worker_name=self._ids.new("local"), sealer=sealer, tuning=_tuning(self._settings),
+            staging=_staging(made, endpoint, credentials),
         )  # fmt: skip
 
     def watch(self) -> int:
@@ -170,6 +173,13 @@ def _tuning(settings: Settings) -> Tuning:
         retention_seconds=settings.retention_seconds, snapshot_retention_seconds=settings.snapshot_retention_seconds,
         retention_seconds_max=settings.retention_seconds_max,
     )  # fmt: skip
+
+
+def _staging(made: data_stack.Made, endpoint: str, credentials: Credentials) -> Staging:
+    if made.staging is None:
+        say("the data directory is of an older version and has no bucket for large files: uploads are refused")
+        return NoStaging()
+    return S3Staging(made.staging, region=data_stack.REGION, host=endpoint, credentials=credentials)
 
 
 def end_commands(core: Core) -> None:

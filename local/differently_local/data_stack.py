@@ -31,6 +31,7 @@ CREATE_SECONDS_MAX = 60.0
 POLL_SECONDS = 0.05
 _KEY_OUTPUT = "SecretsKeyArn"
 _STREAM_OUTPUT = "LogStreamArn"
+_BUCKET_OUTPUT = "StagingBucketName"
 _TABLE_TYPE = "AWS::DynamoDB::GlobalTable"
 _OUTPUTS = {Table.CONFIG: "ConfigTableName", Table.STATE: "StateTableName", Table.LOG: "LogTableName"}
 _SCHEMA = ("AttributeDefinitions", "KeySchema", "GlobalSecondaryIndexes")
@@ -38,11 +39,14 @@ _SETTLED = {"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE"}
 
 
 class Made(NamedTuple):
-    """The names of the three tables, and the ARNs of the key that seals secrets and of the log's stream."""
+    """The names of the three tables, the ARNs of the key that seals secrets and of the log's stream, and the bucket of
+    large files: data that an older version made has none, and takes no uploads.
+    """
 
     tables: Mapping[Table, str]
     secrets_key: str
     log_stream: str
+    staging: str | None
 
 
 def obtain(endpoint: str, stop: StopRequest, say: Callable[[str], None]) -> Made:
@@ -75,7 +79,7 @@ def _made(stack: dict[str, Any]) -> Made:
             "directory away to start afresh, or run the version that made it."
         )
     tables = {table: outputs[name] for table, name in _OUTPUTS.items()}
-    return Made(tables, outputs[_KEY_OUTPUT], outputs[_STREAM_OUTPUT])
+    return Made(tables, outputs[_KEY_OUTPUT], outputs[_STREAM_OUTPUT], outputs.get(_BUCKET_OUTPUT))
 
 
 def _check_unchanged(client: Any) -> None:

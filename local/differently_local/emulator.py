@@ -23,6 +23,7 @@ from typing import Any
 
 from differently_core.runtime.ids import IdSource
 
+from .data_stack import KEY_ID, SECRET
 from .failure import StartFailure
 from .private_files import Lock, make_directory, read_json
 from .signals import StopRequest
@@ -99,6 +100,8 @@ class Emulator:
         environment = {
             "PATH": os.defpath, "HOME": str(scratch), "TMPDIR": str(scratch), "LANG": "C.UTF-8",
             "BIND_HOST": LOOPBACK, "GATEWAY_PORT": str(port), "IOT_MTLS_ENABLED": "0", "SFTP_ENABLED": "0",
+            # Signed addresses are checked against these, whoever else is let in without a look.
+            "AWS_ACCESS_KEY_ID": KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET,
             "PERSIST_STATE": "1", "STATE_DIR": str(state), "LOG_LEVEL": "WARNING",
             # Its health answer repeats the edition, which is how it proves itself.
             "MINISTACK_EDITION": marker,

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl
 
+from differently_api.app import BODY_TOO_LARGE, RAW_BYTES_MAX
 from differently_core.errors import (
     DifferentlyError,
     Forbidden,
@@ -30,9 +31,7 @@ API_ID = "local"
 ACCOUNT = "000000000000"
 REGION = "us-east-1"
 BODY_BYTES_MAX = 10 * 1024 * 1024
-"""Of a request at API Gateway."""
-BODY_BYTES_TOLD = 4 * 1024 * 1024
-"""What the API takes, and so the one limit that is told, whichever of the bounds here is met first."""
+"""Of a request at API Gateway. What is told is the API's own limit, whichever of the bounds is met first."""
 PAYLOAD_BYTES_MAX = 6 * 1024 * 1024
 """Of an event into, or a buffered answer out of, a Lambda function."""
 QUERY_FIELDS_MAX = 200
@@ -79,7 +78,7 @@ def proxy_event(
     event["body"] = _body(request.body, binary) if request.body else None
     event["isBase64Encoded"] = bool(request.body) and binary
     if len(event["body"] or "") > PAYLOAD_BYTES_MAX:
-        raise PayloadTooLarge(f"A body can hold {BODY_BYTES_TOLD} bytes at most; send less.", limit=BODY_BYTES_TOLD)
+        raise PayloadTooLarge(BODY_TOO_LARGE, limit=RAW_BYTES_MAX)
     return event
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import signal
@@ -232,6 +233,16 @@ class Client:
 
     def write(self, sandbox: str, path: str, content: bytes) -> None:
         answer = self.http.put(f"/v1/sandboxes/{sandbox}/files/content", params={"path": path}, content=content)
+        assert answer.status_code == 200, answer.text
+
+    def upload(self, sandbox: str, path: str, content: bytes) -> None:
+        """As `write`, by way of the staging bucket; the bytes are sent without our key."""
+        announced = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        begun = self.made(f"/v1/sandboxes/{sandbox}/files/uploads", announced)
+        sent = httpx.request(begun["method"], begun["url"], headers=begun["headers"], content=content, trust_env=False)
+        assert sent.status_code == 200, sent.text
+        query = {"path": path, "upload": begun["id"]}
+        answer = self.http.put(f"/v1/sandboxes/{sandbox}/files/content", params=query)
         assert answer.status_code == 200, answer.text
 
     def read(self, sandbox: str, path: str) -> bytes:

@@ -71,6 +71,17 @@ def test_three_mebibytes_of_random_bytes_go_both_ways_unchanged(client: Client) 
     assert client.exec(sandbox, "wc -c < deep/er/random.bin")["stdout"].strip() == str(len(content))
 
 
+def test_six_mebibytes_go_by_an_upload_and_come_back(client: Client) -> None:
+    sandbox = client.running()
+    content = os.urandom(6 * 1024 * 1024)
+    refused = client.http.put(f"/v1/sandboxes/{sandbox}/files/content", params={"path": "a"}, content=content)
+    assert refused.status_code == 413
+    assert "files/uploads" in refused.json()["error"]["message"]
+    client.upload(sandbox, "data/a.bin", content)
+    assert client.exec(sandbox, "wc -c < data/a.bin")["stdout"].strip() == str(len(content))
+    assert client.read(sandbox, "data/a.bin") == content
+
+
 def test_a_job_runs_in_the_background_until_it_is_stopped(client: Client) -> None:
     sandbox = client.running()
     jobs = f"/v1/sandboxes/{sandbox}/jobs"

@@ -7,7 +7,7 @@ from aws_cdk import App
 from aws_cdk.assertions import Match, Template
 
 from differently_core.model.record import Table
-from differently_infra.configuration import Configuration, Data
+from differently_infra.configuration import Api, Configuration, Data
 from differently_infra.stacks.data import DataStack
 
 TABLE = "AWS::DynamoDB::GlobalTable"
@@ -103,7 +103,8 @@ def test_the_key_of_secrets_rotates_and_outlives_the_stack(data_template: Templa
 def test_the_outputs_name_what_the_other_parts_need(data_template: Template) -> None:
     outputs = data_template.find_outputs("*")
 
-    assert set(outputs) == {"ConfigTableName", "StateTableName", "LogTableName", "LogStreamArn", "SecretsKeyArn"}
+    tables = {"ConfigTableName", "StateTableName", "LogTableName"}
+    assert set(outputs) == {*tables, "LogStreamArn", "SecretsKeyArn", "StagingBucketName"}
 
 
 def test_throughput_has_no_ceiling_unless_one_is_chosen(data_template: Template) -> None:
@@ -128,3 +129,30 @@ def test_a_thrown_away_installation_takes_its_data_with_it() -> None:
             assert resource["DeletionPolicy"] == resource["UpdateReplacePolicy"] == "Delete"
     for table in tables(template).values():
         assert table["Properties"]["Replicas"][0]["DeletionProtectionEnabled"] is False
+
+
+def test_what_lies_in_staging_is_private_encrypted_and_forgotten(data_template: Template) -> None:
+    (bucket,) = data_template.find_resources("AWS::S3::Bucket").values()
+    properties = bucket["Properties"]
+
+    assert set(properties["PublicAccessBlockConfiguration"].values()) == {True}
+    (rule,) = properties["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert rule["ServerSideEncryptionByDefault"] == {"SSEAlgorithm": "aws:kms"}
+    (lifecycle,) = properties["LifecycleConfiguration"]["Rules"]
+    assert (lifecycle["ExpirationInDays"], lifecycle["Status"]) == (1, "Enabled")
+    assert "Prefix" not in lifecycle
+    assert "VersioningConfiguration" not in properties
+    assert "CorsConfiguration" not in properties
+    (policy,) = data_template.find_resources("AWS::S3::BucketPolicy").values()
+    denied = [entry for entry in policy["Properties"]["PolicyDocument"]["Statement"] if entry["Effect"] == "Deny"]
+    conditions = [entry["Condition"] for entry in denied]
+    assert {"Bool": {"aws:SecureTransport": "false"}} in conditions
+    assert {"NumericLessThan": {"s3:TlsVersion": 1.2}} in conditions
+
+
+def test_a_listed_origin_may_send_to_staging() -> None:
+    configuration = Configuration(api=Api(allowed_origins=("https://console.example.com",)))
+    template = Template.from_stack(DataStack(App(), "Data", configuration))
+    (bucket,) = template.find_resources("AWS::S3::Bucket").values()
+    (rule,) = bucket["Properties"]["CorsConfiguration"]["CorsRules"]
+    assert (rule["AllowedMethods"], rule["AllowedOrigins"]) == (["PUT"], ["https://console.example.com"])

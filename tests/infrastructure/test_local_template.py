@@ -21,6 +21,8 @@ def test_it_needs_no_bootstrapped_account_and_no_asset() -> None:
     assert {resource["Type"] for resource in shipped["Resources"].values()} == {
         "AWS::DynamoDB::GlobalTable",
         "AWS::KMS::Key",
+        "AWS::S3::Bucket",
+        "AWS::S3::BucketPolicy",
     }
     assert len(SHIPPED.read_bytes()) < 51_200, "CreateStack takes no larger template inline"
 

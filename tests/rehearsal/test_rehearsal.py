@@ -6,7 +6,9 @@ The tests stand in the order of that story and share the installation; the last 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -102,6 +104,25 @@ def test_a_sandbox_lives_from_its_create_to_its_end(tenant: Tenant) -> None:
     tenant.delete(sandbox)
     waited = tenant.http.get(f"/v1/sandboxes/{sandbox}/wait", params={"for": "terminated", "timeoutSeconds": 20})
     assert waited.json()["status"] == "terminated"
+
+
+def test_a_large_file_goes_by_the_staging_bucket(tenant: Tenant) -> None:
+    """With an address that a function's own role signed, and nothing left in the bucket."""
+    sandbox = tenant.create(placement=REAL)
+    tenant.comes_to(sandbox, "running")
+    content = os.urandom(6 * 1024 * 1024)
+    digest = hashlib.sha256(content).hexdigest()
+    announced = {"size": len(content), "sha256": digest}
+    begun = tenant.http.post(f"/v1/sandboxes/{sandbox}/files/uploads", json=announced).json()
+    assert httpx.put(begun["url"], headers=begun["headers"], content=content[:-1], trust_env=False).status_code != 200
+    assert httpx.put(begun["url"], headers=begun["headers"], content=content, trust_env=False).status_code == 200
+    query = {"path": "large.bin", "upload": begun["id"]}
+    written = tenant.http.put(f"/v1/sandboxes/{sandbox}/files/content", params=query)
+    assert written.status_code == 200, written.text
+    told = tenant.http.post(f"/v1/sandboxes/{sandbox}/exec", json={"command": "sha256sum large.bin"}).json()
+    assert told["stdout"].split()[0] == digest
+    assert httpx.head(begun["url"].partition("?")[0], trust_env=False).status_code == 404
+    tenant.delete(sandbox)
 
 
 def test_a_credential_is_sealed_by_the_key_of_the_installation(stage: Stage) -> None:

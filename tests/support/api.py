@@ -41,6 +41,7 @@ from differently_core.runtime.ids import SandboxId, SeededIds, SnapshotId
 from differently_core.store.memory import MemoryStore
 from differently_core.store.ports import Store
 from differently_core.store.sealing import MemorySealer, Sealer
+from differently_core.store.staging import MemoryStaging
 
 STAGE = "arn:aws:execute-api:eu-central-1:123456789012:abcdef1234/v1"
 STEPS_MAX = 10_000
@@ -121,6 +122,7 @@ class World:
         catalog = Catalog(self.store, self.clock)
         ids = SeededIds(self.clock, next(_SEEDS) if seed is None else seed)
         self.sealer = sealer or MemorySealer()
+        self.staging = MemoryStaging()
         self.variables: dict[str, str] = {}
         """The process's own, of which a pool may name some."""
         self.vaults = vaults
@@ -134,6 +136,7 @@ class World:
             self.backends,
             tuning=tuning or Tuning(),
             sealer=self.sealer,
+            staging=self.staging,
         )
         self.peppers = keys.Peppers({1: b"p" * 32})
         tenants.bootstrap(self.core)

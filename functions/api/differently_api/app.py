@@ -33,6 +33,12 @@ from .service import Service
 
 log = logging.getLogger("differently.api")
 RAW_BYTES_MAX = 4 * 1024 * 1024
+UPLOADS = "POST /v1/sandboxes/{id}/files/uploads"
+UPLOAD_INSTEAD = f"send it to an upload ({UPLOADS}), which takes up to 100 MiB"
+BODY_TOO_LARGE = (
+    f"A body can hold {RAW_BYTES_MAX} bytes (4 MiB) at most; send less, and a large file to an upload ({UPLOADS})."
+)
+"""What is said where a request is too large to be read at all."""
 ALWAYS: Mapping[str, str] = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 PREFLIGHT_SECONDS = 600
 EXPOSED = "Location, Retry-After, X-Request-Id, Idempotent-Replayed, Content-Disposition"
@@ -149,7 +155,7 @@ def _document(version: str) -> str:
 
 def _body(route: AnyRoute, request: Request) -> object:
     if route.body is bytes:
-        return request.body(RAW_BYTES_MAX, "A file sent in one request")
+        return request.body(RAW_BYTES_MAX, "A file sent in one request", UPLOAD_INSTEAD)
     if route.body is NoBody:
         return NoBody()
     return read_json(route.body, request.body(JSON_BYTES_MAX, "A body"))

@@ -21,6 +21,7 @@ from .routes.project_secrets import ProjectSecretView, PutProjectSecret
 from .routes.secrets import PutSecret, SecretView
 from .routes.templates import PutProfile, PutTemplate
 from .routes.tenancy import CreateOrg, CreateProject, Quota, RepairQuota, RepairView, Suspend, UpdateOrg
+from .routes.uploads import BeginUpload, UploadView
 
 SANDBOX = "sbx_01JBM2ZQ5KD3V9T7C8R1X4W6YA"
 SNAPSHOT = "snap_01JBM2ZQ7M0N4P6R8T1V3X5Z7B"
@@ -31,6 +32,7 @@ NEXT_KEY = "key_01JBM3C2W5Y7A9D4F6H8K1N3QR"
 EXAMPLE_REQUEST_ID = "5e7c1a52-1d1f-4c0e-9d39-9f6c2a7b0c11"
 AT = "2026-11-02T09:30:00Z"
 LATER = "2026-11-02T10:30:00Z"
+HASH = "da9d13d9051699d2aec96780cf903a5868fa9a66099957c64b61b2eecb17163d"
 
 PATH_EXAMPLES: Mapping[str, str] = {
     "id": SANDBOX, "job": "build-7", "org": ORG, "project": PROJECT, "key": KEY, "name": "eks-main", "scope": "global",
@@ -71,6 +73,13 @@ EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
         "name": "after the build", "sizeBytes": 734003200, "template": "default",
         "resources": {"cpu": 2, "memoryMiB": 4096, "diskGiB": 10}, "pool": "eks-main", "createdAt": AT,
         "createdBy": KEY, "readyAt": AT, "retainUntil": "2026-11-09T09:30:00Z",
+    },
+    BeginUpload: {"size": 52428800, "sha256": HASH},
+    UploadView: {
+        "id": "upl_01JBM3F4T6V8X0Z2B4D6F8H1K3", "method": "PUT",
+        "url": "https://differently-staging.s3.eu-central-1.amazonaws.com/uploads/…?X-Amz-Signature=…",
+        "headers": {"x-amz-checksum-sha256": "2p0T2QUWmdKuyWeAz5A6WGj6mmYJmVfGS2Gy7ssXFj0="},
+        "sendBy": "2026-11-02T09:45:00Z", "expiresAt": LATER,
     },
     ExposePort: {"port": 3000, "ttlSeconds": 3600},
     ExposedPort: {"port": 3000, "url": "https://3000-7f3a.ports.example.com/", "expiresAt": LATER},

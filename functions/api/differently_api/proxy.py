@@ -50,7 +50,7 @@ class Request:
             seconds_left=remaining() / 1000 if callable(remaining) else None,
         )
 
-    def body(self, bytes_max: int, what: str) -> bytes:
+    def body(self, bytes_max: int, what: str, instead: str = "send less") -> bytes:
         """The body as sent; raises `PayloadTooLarge` before decoding what cannot fit.
 
         Compressed bodies are refused: unpacked unasked they would be a bomb, and taken as they are a file of rubbish.
@@ -60,7 +60,7 @@ class Request:
         size = len(self.raw_body) * 3 // 4 - 2 if self.is_base64 else len(self.raw_body)
         data = self._decoded() if size <= bytes_max else b""
         if size > bytes_max or len(data) > bytes_max:
-            raise PayloadTooLarge(f"{what} can hold {bytes_max} bytes at most; send less.", limit=bytes_max)
+            raise PayloadTooLarge(f"{what} can hold {bytes_max} bytes at most; {instead}.", limit=bytes_max)
         return data
 
     def _decoded(self) -> bytes:

@@ -22,12 +22,14 @@ from ..permissions import IN_VPC, LOGGING, Resources, statements
 
 WRAPPER = "/opt/bin/stream"
 TRACED = "A request is followed by its id through every log line instead."
+OWN_STREAMS = "A log group's own streams."
+STAGED = "The names of uploads are not known beforehand; they lie under one prefix of a bucket that holds nothing else."
 VPC_REASON = "Lambda makes the interfaces of a VPC function in its name; EC2 knows no resource for that beforehand."
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What functions find around them. `tables`, `queue_url` and the ARNs are of other stacks."""
+    """What functions find around them. `tables`, `staging_bucket`, `queue_url` and the ARNs are of other stacks."""
 
     configuration: Configuration
     names: Names
@@ -35,6 +37,7 @@ class Surroundings:
     resources: Resources
     tables: Mapping[str, str]
     """Environment variable to table name."""
+    staging_bucket: str
     queue_url: str
     version: str
     vpc: ec2.IVpc | None = None
@@ -111,6 +114,7 @@ def environment(function: Function, around: Surroundings) -> dict[str, str]:
         Grant.WAIT: {"WAIT_MACHINE": around.resources.machine},
         Grant.PEPPER: {"PEPPER_SECRET": around.resources.pepper},
         Grant.UNSEAL: {"SECRETS_KEY": around.resources.secrets_key},
+        Grant.STAGE: {"STAGING_BUCKET": around.staging_bucket},
     }
     chosen = around.configuration
     made = {
@@ -148,9 +152,10 @@ def _role(scope: Construct, name: str, around: Surroundings, log_group: logs.Log
     if in_vpc(chosen, name):
         role.add_to_policy(iam.PolicyStatement(sid="Vpc", actions=list(IN_VPC), resources=["*"]))
         accept(role, "AwsSolutions-IAM5[Resource::*]", VPC_REASON)
-    accept(
-        role, "AwsSolutions-IAM5", f"A log group's own streams. {VPC_REASON if in_vpc(chosen, name) else ''}".strip()
-    )
+    reasons = [OWN_STREAMS, *([VPC_REASON] if in_vpc(chosen, name) else [])]
+    if Grant.STAGE in FUNCTIONS[name].grants:
+        reasons.append(STAGED)
+    accept(role, "AwsSolutions-IAM5", " ".join(reasons))
     return role
 
 

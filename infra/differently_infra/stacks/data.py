@@ -12,11 +12,13 @@ from constructs import Construct
 from differently_core.store.codec import DUE_PROJECTION, LIST_PROJECTION, POOL_PROJECTION, STORED_NAMES
 
 from ..configuration import Configuration
+from ..constructs.staging import StagingBucket
 from ..constructs.tables import Table, index
 
 
 class DataStack(Stack):
-    """Three tables: `config` what operators decide, `state` what is, `log` what happened. And the key of secrets."""
+    """Three tables: `config` what operators decide, `state` what is, `log` what happened. The key of secrets, and the
+    bucket where large files lie on their way."""
 
     def __init__(self, scope: Construct, construct_id: str, configuration: Configuration, **stack: Any) -> None:
         super().__init__(scope, construct_id, **stack)
@@ -63,8 +65,11 @@ class DataStack(Stack):
             removal_policy=RemovalPolicy.RETAIN if configuration.keep_data else RemovalPolicy.DESTROY,
         )
 
+        self.staging = StagingBucket(self, "Staging", configuration)
+
         CfnOutput(self, "ConfigTableName", value=self.config.table_name)
         CfnOutput(self, "StateTableName", value=self.state.table_name)
         CfnOutput(self, "LogTableName", value=self.log.table_name)
         CfnOutput(self, "LogStreamArn", value=self.log.table_stream_arn)
         CfnOutput(self, "SecretsKeyArn", value=self.secrets_key.key_arn)
+        CfnOutput(self, "StagingBucketName", value=self.staging.bucket_name)

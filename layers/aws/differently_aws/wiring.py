@@ -15,6 +15,7 @@ from differently_core.runtime.ids import SystemIds
 from differently_core.store.dynamo import DynamoStore
 from differently_core.store.kms import KmsSealer
 from differently_core.store.sealing import NoSealer, Sealer
+from differently_core.store.staging import NoStaging, Staging
 from differently_core.store.vaults import AwsVaults
 
 from . import environment, logs, peppers
@@ -52,6 +53,7 @@ def wire(function: str, environ: Mapping[str, str]) -> Wiring:
     core = Core(
         store=store, clock=clock, ids=ids, nudges=messages, catalog=catalog,
         backends=backends, worker_name=ids.new(function), sealer=sealer, tuning=_tuning(told),
+        staging=_staging(told),
     )  # fmt: skip
     return Wiring(core, peppers.stored(clients, told.pepper_secret, clock), messages, told)
 
@@ -61,6 +63,14 @@ def _tuning(told: Environment) -> Tuning:
         retention_seconds=told.retention_seconds, snapshot_retention_seconds=told.snapshot_retention_seconds,
         retention_seconds_max=told.retention_seconds_max,
     )  # fmt: skip
+
+
+def _staging(told: Environment) -> Staging:
+    if told.staging_bucket is None:
+        return NoStaging()
+    from differently_core.store.s3 import S3Staging  # one function alone has a bucket
+
+    return S3Staging(told.staging_bucket, region=told.region, host=told.endpoint)
 
 
 def _sealer(told: Environment) -> Sealer:

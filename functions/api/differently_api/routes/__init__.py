@@ -21,6 +21,7 @@ from .service import ROUTES as SERVICE
 from .snapshots import ROUTES as SNAPSHOTS
 from .templates import ROUTES as TEMPLATES
 from .tenancy import ROUTES as TENANCY
+from .uploads import ROUTES as UPLOADS
 
 ROUTES: tuple[AnyRoute, ...] = (
     *SERVICE,
@@ -29,6 +30,7 @@ ROUTES: tuple[AnyRoute, ...] = (
     *COMMANDS,
     *JOBS,
     *FILES,
+    *UPLOADS,
     *PORTS,
     *SNAPSHOTS,
     *TENANCY,

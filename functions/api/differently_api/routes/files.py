@@ -8,10 +8,11 @@ from urllib.parse import quote
 from pydantic import Field
 
 from differently_core.contract import FileContent
-from differently_core.errors import PayloadTooLarge
+from differently_core.errors import InvalidRequest, PayloadTooLarge
 from differently_core.model.exec import FILE_BYTES_MAX, FileInfo
 from differently_core.model.record import Wire
-from differently_core.operations import execution
+from differently_core.model.upload import UPLOAD_ID_PATTERN
+from differently_core.operations import execution, uploads
 
 from ..route import Access, Answer, Call, Group, Method, NoBody, Route
 from ..streams import exact
@@ -25,6 +26,11 @@ _ASCII_NAME_MAX = 128
 
 class FilePath(Wire):
     path: Annotated[str, Field(min_length=1, max_length=PATH_MAX, pattern=r"^[^\x00]*$")]
+
+
+class FileTarget(FilePath):
+    upload: Annotated[str, Field(pattern=UPLOAD_ID_PATTERN)] | None = None
+    """Instead of a body: an upload of this sandbox, to which the file was sent."""
 
 
 class DirectoryPath(Wire):
@@ -85,8 +91,13 @@ def disposition(path: str) -> str:
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
 
 
-def write_file(call: Call[bytes, FilePath]) -> FileInfo:
-    return execution.write_file(call.core, call.caller, call.params["id"], call.query.path, [call.body])
+def write_file(call: Call[bytes, FileTarget]) -> FileInfo:
+    upload, path = call.query.upload, call.query.path
+    if upload is None:
+        return execution.write_file(call.core, call.caller, call.params["id"], path, [call.body])
+    if call.body:
+        raise InvalidRequest("Send no body with an upload: its bytes are what was sent to its address.", field="upload")
+    return uploads.write(call.core, call.caller, call.params["id"], path, upload)
 
 
 def delete_file(call: Call[NoBody, FilePath]) -> FileDeleted:
@@ -111,9 +122,11 @@ ROUTES = (
     ),
     Route(
         Method.PUT, "/v1/sandboxes/{id}/files/content", Group.DATA, Access.TENANT, write_file,
-        "Write a file", bytes, FilePath, FileInfo, errors=RUNNING_ERRORS,
-        description="The body is the whole content, at most 4 MiB. Parents are made; the old file stays until the new "
-        "one is whole.",
+        "Write a file", bytes, FileTarget, FileInfo, errors=(*RUNNING_ERRORS, PayloadTooLarge),
+        description="The body is the whole content, at most 4 MiB; a larger file is sent to an upload first "
+        "(`POST …/files/uploads`), and `upload` names it here in place of a body. Parents are made; the old file stays "
+        "until the new one is whole. An upload is used once: repeated with the same path, as after a lost answer, the "
+        "call returns what the first one made.",
     ),
     Route(
         Method.DELETE, "/v1/sandboxes/{id}/files/content", Group.DATA, Access.TENANT, delete_file,

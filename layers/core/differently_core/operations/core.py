@@ -19,6 +19,7 @@ from ..runtime.clock import Clock
 from ..runtime.ids import IdSource, OrgId, ProjectId, SandboxId
 from ..store.ports import Action, Committed, Outcome, Refused, Store, StoreThrottled
 from ..store.sealing import NoSealer, Sealer
+from ..store.staging import NoStaging, Staging
 from .catalog import Catalog
 
 Values = tuple[tuple[str | None, str], ...]
@@ -157,6 +158,7 @@ class Core:
     worker_name: str = "worker"
     tuning: Tuning = field(default_factory=Tuning)
     sealer: Sealer = field(default_factory=NoSealer)
+    staging: Staging = field(default_factory=NoStaging)
     opened: Opened = field(default_factory=Opened)
 
     def owner(self, sandbox: str) -> Owner:

@@ -92,7 +92,7 @@ def reach(
     raise StoreThrottled("This sandbox is being changed by many calls right now; repeat the call in a second.")
 
 
-def _calling(core: Core, place: Place, call: Callable[[], T]) -> T:
+def call_backend(core: Core, place: Place, call: Callable[[], T]) -> T:
     """Call the backend. What it does not find is a file or a job, unless it does not find the instance either."""
     try:
         return calling(place.adapter, call)
@@ -122,7 +122,7 @@ def run(core: Core, caller: Caller, sandbox: str, request: ExecRequest) -> Comma
     with use.during(core, place.sandbox, place.lease):
         mask = mask_of(core, place.sandbox)
         with telling_nothing(mask):
-            result = _calling(core, place, lambda: place.adapter.exec(place.target, request, OUTPUT_BYTES_MAX))
+            result = call_backend(core, place, lambda: place.adapter.exec(place.target, request, OUTPUT_BYTES_MAX))
     return masked_result(mask, result)
 
 
@@ -156,7 +156,7 @@ def _check_seconds(request: ExecRequest, limit: int, what: str) -> None:
 def _buffered(core: Core, place: Place, request: ExecRequest) -> Iterator[ExecEvent]:
     """The call may block for as long as the command runs, so it runs beside us while we keep the connection alive."""
     ending = beating(
-        lambda: _calling(core, place, lambda: place.adapter.exec(place.target, request, OUTPUT_BYTES_MAX)),
+        lambda: call_backend(core, place, lambda: place.adapter.exec(place.target, request, OUTPUT_BYTES_MAX)),
         KEEP_ALIVE_SECONDS,
     )
     result: CommandResult | None = None
@@ -178,7 +178,7 @@ def _buffered(core: Core, place: Place, request: ExecRequest) -> Iterator[ExecEv
 
 def _whole(core: Core, place: Place, request: ExecRequest) -> Iterator[ExecEvent]:
     """Pass events on and make sure that a stream never just stops."""
-    events = _calling(core, place, lambda: place.adapter.exec_stream(place.target, request, KEEP_ALIVE_SECONDS))
+    events = call_backend(core, place, lambda: place.adapter.exec_stream(place.target, request, KEEP_ALIVE_SECONDS))
     try:
         while True:
             event = calling(place.adapter, lambda: next(events, None))
@@ -199,12 +199,12 @@ def start_job(core: Core, caller: Caller, sandbox: str, request: ExecRequest, jo
     identity = job if job is not None else core.ids.new("job")
     lasts = request.timeout_seconds + ENDS_WITHIN_SECONDS
     place = reach(core, caller, sandbox, Operation.JOB_START, lasts, _entry(identity))
-    return _calling(core, place, lambda: place.adapter.job_start(place.target, identity, request))
+    return call_backend(core, place, lambda: place.adapter.job_start(place.target, identity, request))
 
 
 def job_status(core: Core, caller: Caller, sandbox: str, job: str) -> Job:
     place = reach(core, caller, sandbox, Operation.JOB_STATUS)
-    found = _calling(core, place, lambda: place.adapter.job_status(place.target, job))
+    found = call_backend(core, place, lambda: place.adapter.job_status(place.target, job))
     _seen(core, place, job, ended=found.state is not JobState.RUNNING)
     return found
 
@@ -213,7 +213,7 @@ def job_output(core: Core, caller: Caller, sandbox: str, job: str, which: Stream
     place = reach(core, caller, sandbox, Operation.JOB_OUTPUT)
 
     def read(start: int, size: int) -> JobOutput:
-        return _calling(core, place, lambda: place.adapter.job_output(place.target, job, which, start, size))
+        return call_backend(core, place, lambda: place.adapter.job_output(place.target, job, which, start, size))
 
     mask = mask_of(core, place.sandbox)
     return read(offset, limit) if mask is None else masked_output(mask, read, offset, limit)
@@ -221,7 +221,7 @@ def job_output(core: Core, caller: Caller, sandbox: str, job: str, which: Stream
 
 def stop_job(core: Core, caller: Caller, sandbox: str, job: str) -> Job:
     place = reach(core, caller, sandbox, Operation.JOB_STOP)
-    found = _calling(core, place, lambda: place.adapter.job_stop(place.target, job))
+    found = call_backend(core, place, lambda: place.adapter.job_stop(place.target, job))
     _seen(core, place, job, ended=found.state is not JobState.RUNNING)
     return found
 
@@ -238,7 +238,7 @@ def _seen(core: Core, place: Place, job: str, *, ended: bool) -> None:
 
 def read_file(core: Core, caller: Caller, sandbox: str, path: str) -> FileContent:
     place = reach(core, caller, sandbox, Operation.FILE_READ)
-    return _calling(core, place, lambda: place.adapter.file_read(place.target, path))
+    return call_backend(core, place, lambda: place.adapter.file_read(place.target, path))
 
 
 def write_file(core: Core, caller: Caller, sandbox: str, path: str, data: Iterable[bytes]) -> FileInfo:
@@ -247,7 +247,7 @@ def write_file(core: Core, caller: Caller, sandbox: str, path: str, data: Iterab
 
 def list_files(core: Core, caller: Caller, sandbox: str, path: str) -> list[FileInfo]:
     place = reach(core, caller, sandbox, Operation.FILE_LIST)
-    return _calling(core, place, lambda: place.adapter.file_list(place.target, path))
+    return call_backend(core, place, lambda: place.adapter.file_list(place.target, path))
 
 
 def stat_file(core: Core, caller: Caller, sandbox: str, path: str) -> FileInfo:
@@ -256,11 +256,11 @@ def stat_file(core: Core, caller: Caller, sandbox: str, path: str) -> FileInfo:
 
 def delete_file(core: Core, caller: Caller, sandbox: str, path: str) -> None:
     place = reach(core, caller, sandbox, Operation.FILE_DELETE)
-    _calling(core, place, lambda: place.adapter.file_delete(place.target, path))
+    call_backend(core, place, lambda: place.adapter.file_delete(place.target, path))
 
 
 def _file(
     core: Core, caller: Caller, sandbox: str, operation: Operation, call: Callable[[Adapter, Target], FileInfo]
 ) -> FileInfo:
     place = reach(core, caller, sandbox, operation)
-    return _calling(core, place, lambda: call(place.adapter, place.target))
+    return call_backend(core, place, lambda: call(place.adapter, place.target))

@@ -38,6 +38,7 @@ from ..model import (
     secret,
     snapshot,
     tenancy,
+    upload,
     usage,
 )
 from ..model.record import Native, Record, Table
@@ -119,6 +120,7 @@ MODULES = (
     secret,
     snapshot,
     tenancy,
+    upload,
     usage,
 )
 """Where records are declared; one a line, so that they are easily added to."""
