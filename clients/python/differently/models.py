@@ -833,6 +833,19 @@ class TemplateView(Model):
     """Such as a name that leads to no pool now; for operators."""
 
 
+class UploadView(Model):
+    """Where to send the bytes, with these headers and without a key: the address itself is the permission. It takes
+    them until `sendBy`; until `expiresAt` they can be made a file.
+    """
+
+    id: str
+    method: str = "PUT"
+    url: str
+    headers: dict[str, str]
+    send_by: datetime
+    expires_at: datetime
+
+
 class Verified(Model):
     pool: str
     verified: bool = True
