@@ -104,6 +104,10 @@ docs: dev-env ## Run every command and snippet of the documentation
 sim: dev-env ## Run the simulation of the control plane under faults
 	@$(MAKE) test T=tests/simulation
 
+.PHONY: prove
+prove: dev-env ## Run every search at its full size (hours): fuzzing
+	@DIFFERENTLY_PROVE=1 .venv/bin/pytest --timeout 7200 tests/integration/api/test_fuzz.py tests/integration/api/test_fuzz_states.py $(A)
+
 .PHONY: test-sdks
 test-sdks: dev-env ## Run vendors' own clients against our stand-ins of their services
 	@scripts/bootstrap.sh sdks

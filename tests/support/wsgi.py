@@ -15,6 +15,10 @@ class Gateway:
     def __init__(self, world: World) -> None:
         self._world = world
 
+    def lead(self, world: World) -> None:
+        """Stand in front of this one from now on."""
+        self._world = world
+
     def __call__(self, environ: Mapping[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         path = quote(environ["PATH_INFO"].encode("latin-1"), safe="/:@!$&'()*+,;=-._~")
         query = environ.get("QUERY_STRING", "")

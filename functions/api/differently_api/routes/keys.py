@@ -141,7 +141,7 @@ def revoke_api_key(call: Call[NoBody, NoQuery]) -> KeyView:
 ROUTES = (
     Route(
         Method.POST, "/v1/api-keys", Group.ADMIN, Access.OPERATOR, create_api_key,
-        "Create an API key", CreateKey, NoQuery, NewKeyView, 201, errors=(NotFound,),
+        "Create an API key", CreateKey, NoQuery, NewKeyView, 201, errors=(NotFound, InvalidState),
     ),
     Route(
         Method.GET, "/v1/api-keys", Group.ADMIN, Access.OPERATOR, list_api_keys,

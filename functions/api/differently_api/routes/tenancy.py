@@ -445,7 +445,7 @@ ROUTES = (
     ),
     Route(
         Method.POST, "/v1/orgs/{org}/projects", Group.ADMIN, Access.OPERATOR, create_project,
-        "Create a project", CreateProject, NoQuery, ProjectView, 201,
+        "Create a project", CreateProject, NoQuery, ProjectView, 201, errors=(InvalidState,),
     ),
     Route(
         Method.GET, "/v1/orgs/{org}/projects", Group.ADMIN, Access.OPERATOR, list_projects,
