@@ -75,6 +75,11 @@ cloud-bootstrap: layers cdk-env ## Prepare an AWS account and Region for deploym
 .PHONY: deploy
 deploy: layers cdk-env ## Deploy or update every stack in the AWS account of your credentials
 	@$(CDK) deploy --all --no-notices
+	@.venv/bin/python -m differently_infra.admin apply
+
+.PHONY: drift
+drift: dev-env ## Tell where pools, templates, policies and quotas are not what deployment.toml declares
+	@.venv/bin/python -m differently_infra.admin diff
 
 .PHONY: destroy
 destroy: layers cdk-env ## Destroy the stacks; tables and keys stay unless keepData is off

@@ -3,8 +3,11 @@
     python -m differently_infra.admin bootstrap      the first operator key, once
     python -m differently_infra.admin url            where the API is
     python -m differently_infra.admin installation   the id that this installation stamps on every instance
+    python -m differently_infra.admin diff           where the installation is not as its configuration declares
+    python -m differently_infra.admin apply          make it so: what `make deploy` does last
 
-`--name` says which installation, where an account holds several. What it needs it reads from the stacks' outputs.
+`--name` says which installation, where an account holds several; `--config` a file that says it too. What it needs it
+reads from the stacks' outputs.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Final
 
 import botocore.session
@@ -23,9 +27,10 @@ from differently_aws.wiring import Wiring, wire
 from differently_core.errors import DifferentlyError
 from differently_core.model.tenancy import OPERATOR_ORG, ApiKeyEntry
 from differently_core.operations import tenants
+from differently_core.operations.declaring import Verdict, reconcile
 from differently_core.operations.keys import NewKey
 
-from .configuration import Configuration
+from .configuration import FILE, Configuration, Unusable, read
 from .names import Names
 
 OUTPUTS: Final[Mapping[str, tuple[str, str]]] = {
@@ -45,8 +50,9 @@ class Refused(Exception):
 class Installation:
     """One deployed installation, by its name in the configuration."""
 
-    def __init__(self, name: str) -> None:
-        self._names = Names(name, Configuration(name=name).prefix)
+    def __init__(self, configuration: Configuration) -> None:
+        self._level = configuration.adapters.minimum_level
+        self._names = Names(configuration.name, configuration.prefix)
         self._session = botocore.session.get_session()
         self._stacks: dict[str, Mapping[str, str]] = {}
 
@@ -66,6 +72,7 @@ class Installation:
         if not region:
             raise Refused("No Region is set: AWS_REGION names the one that the stacks are in.")
         more = {"AWS_REGION": region, "DIFFERENTLY_VERSION": version("differently-server"), "LOG_LEVEL": "WARNING"}
+        more["ADAPTERS_MINIMUM_LEVEL"] = self._level
         endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
         return wire("operator", {**told, **more, "AWS_ENDPOINT_URL": endpoint})
 
@@ -103,7 +110,7 @@ def main(arguments: Sequence[str]) -> int:
     given = _parser().parse_args(arguments)
     try:
         return int(given.run(given) or 0)
-    except Refused as refusal:
+    except (Refused, Unusable) as refusal:
         print(f"admin: {refusal}", file=sys.stderr)
     except DifferentlyError as error:
         print(f"admin: {error.message}", file=sys.stderr)
@@ -112,29 +119,54 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m differently_infra.admin")
-    parser.add_argument("--name", default=Configuration().name, help="the installation's name in its configuration")
+    parser.add_argument("--config", type=Path, help=f"the configuration; {FILE} in this folder if there is one")
+    parser.add_argument("--name", help="the installation's name, if it is another than the configuration's")
     commands = parser.add_subparsers(required=True)
     first = commands.add_parser("bootstrap", help="make the first operator key and print it")
     first.add_argument("--another", action="store_true", help="make one more although there is one")
     first.set_defaults(run=_bootstrap)
     commands.add_parser("url", help="print where the API is").set_defaults(run=_url)
     commands.add_parser("installation", help="print the installation's id").set_defaults(run=_installation)
+    applied = commands.add_parser("apply", help="make pools, templates, policies and quotas what the file declares")
+    applied.add_argument("--take-over", action="store_true", help="let the file win over what was made by the API")
+    applied.set_defaults(run=_apply, dry_run=False)
+    commands.add_parser("diff", help="tell what apply would do").set_defaults(run=_apply, dry_run=True, take_over=False)
     return parser
 
 
+def configuration(given: Any) -> Configuration:
+    """The one that was named, or lies here, or the default; under another name if one was given."""
+    found = read(given.config or (Path(FILE) if Path(FILE).exists() else None))
+    return found.model_copy(update={"name": given.name}) if given.name else found
+
+
+def _apply(given: Any) -> int:
+    chosen = configuration(given)
+    core = Installation(chosen).wiring().core
+    tenants.bootstrap(core)
+    outcomes = []
+    for outcome in reconcile(core, chosen.things(), take_over=given.take_over, dry_run=given.dry_run):
+        # At once, so that whatever ends this run has told what was done.
+        print(outcome, flush=True)
+        outcomes.append(outcome)
+    if given.dry_run:
+        return int(any(outcome.verdict not in (Verdict.SAME, Verdict.TAKE) for outcome in outcomes))
+    return int(not all(outcome.settled for outcome in outcomes))
+
+
 def _bootstrap(given: Any) -> None:
-    wiring = Installation(given.name).wiring()
+    wiring = Installation(configuration(given)).wiring()
     made = tenants.first_operator_key(wiring.core, wiring.peppers) if given.another else bootstrap(wiring)
     print(made.token)
     print("This is the only time that the key is shown.", file=sys.stderr)
 
 
 def _url(given: Any) -> None:
-    print(Installation(given.name).output("Api", "ApiUrl").rstrip("/"))
+    print(Installation(configuration(given)).output("Api", "ApiUrl").rstrip("/"))
 
 
 def _installation(given: Any) -> None:
-    print(Installation(given.name).wiring().core.catalog.installation().id)
+    print(Installation(configuration(given)).wiring().core.catalog.installation().id)
 
 
 if __name__ == "__main__":

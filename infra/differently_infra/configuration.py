@@ -15,6 +15,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from differently_api.declared import Declarations
+
 FILE: Final = "deployment.toml"
 LOG_DAYS = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 3653]
 """What CloudWatch can keep a log for."""
@@ -148,7 +150,7 @@ class Waf(Section):
     """From one address; above it the address is refused for a while."""
 
 
-class Configuration(Section):
+class Configuration(Declarations, Section):
     """A deployment of Differently."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{1,19}$")] = "differently"

@@ -117,6 +117,8 @@ class ControlPlane:
         core = self._core(endpoint, made, dispatcher)
         peppers = installation.pepper(self._settings.data_dir, self._ids)
         keys = installation.prepare(core, peppers, self._settings.data_dir, front.url, say)
+        if self._settings.config is not None:
+            installation.declare(core, self._settings.config, say)
         self._stack.callback(end_commands, core)
         released = release_claims(core)
         if released:

@@ -6,15 +6,18 @@ the state or the pepper is gone, are replaced and the person is told.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from differently_api import declared
 from differently_core.errors import DifferentlyError, Unauthenticated
 from differently_core.model.pool import Pool, Trust
 from differently_core.model.tenancy import OPEN, ApiKey, KeyScope, Project
 from differently_core.operations import keys, pools, tenants
 from differently_core.operations.core import Core, system
+from differently_core.operations.declaring import Verdict, reconcile
 from differently_core.runtime.ids import IdSource, OrgId, ProjectId
 from differently_core.store.ports import Committed, Equals, Put
 
@@ -75,6 +78,21 @@ def prepare(core: Core, peppers: keys.Peppers, data_dir: Path, url: str, say: Ca
     access = Access(url, tenant, operator, project.id)
     private_files.write_json(path, access.document())
     return access
+
+
+def declare(core: Core, path: Path, say: Callable[[str], None]) -> None:
+    """Bring in what the file declares, as a deployment does at its end. Says what changed and what could not be."""
+    try:
+        things = list(declared.read(tomllib.loads(path.read_text(encoding="utf-8"))).things())
+    except OSError as error:
+        raise StartFailure(f"DIFFERENTLY_CONFIG: {path} cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise StartFailure(f"DIFFERENTLY_CONFIG: {path} is not TOML: {error}.") from None
+    except declared.Undeclarable as error:
+        raise StartFailure(f"DIFFERENTLY_CONFIG: {path}: {error}.") from None
+    for outcome in reconcile(core, things):
+        if outcome.verdict is not Verdict.SAME:
+            say(str(outcome))
 
 
 def _project(core: Core) -> Project:

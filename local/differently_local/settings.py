@@ -36,6 +36,8 @@ class Settings(BaseModel):
         int, Field(alias="RETENTION_SECONDS_MAX", ge=RETENTION_SECONDS_MIN, le=RETENTION_SECONDS_MAX)
     ] = RETENTION_SECONDS_MAX
     allowed_origins: Annotated[frozenset[str], Field(alias="ALLOWED_ORIGINS")] = frozenset()
+    config: Annotated[Path | None, Field(alias="DIFFERENTLY_CONFIG")] = None
+    """A configuration file as a deployment's, of which pools, templates, policies and quotas are read."""
     log_format: Annotated[Literal["text", "json"], Field(alias="LOG_FORMAT")] = "text"
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Field(alias="LOG_LEVEL")] = "INFO"
 

@@ -70,8 +70,9 @@ class Cloud:
         command = [str(CLI), *arguments, *context, "--no-notices", "--output", str(self._home / "cdk.out")]
         return self._run(command)
 
-    def admin(self, *arguments: str) -> str:
-        return self._run([sys.executable, "-m", "differently_infra.admin", *arguments])
+    def admin(self, *arguments: str, config: Path | None = None) -> str:
+        chosen = ["--config", str(config)] if config is not None else []
+        return self._run([sys.executable, "-m", "differently_infra.admin", *chosen, *arguments])
 
     def _run(self, command: list[str]) -> str:
         done = subprocess.run(

@@ -234,6 +234,26 @@ def calling(call: Callable[[], httpx.Response]) -> Iterator[list[int]]:
         thread.join(60)
 
 
+def test_what_the_configuration_declares_is_brought_in_and_then_left(
+    stage: Stage, cloud: Cloud, configuration: Path
+) -> None:
+    """What `make deploy` does last, as whoever deploys: twice, and around a change by the API."""
+    text = configuration.read_text()
+    declared = '[templates.python]\nresources = { cpu = 2 }\n[policies.global]\ndeniedPools = ["nowhere"]\n'
+    configuration.write_text(f"{text}\n{declared}")
+    with pytest.raises(AssertionError, match="create   template python"):
+        cloud.admin("diff", config=configuration)
+    assert "create   template python" in cloud.admin("apply", config=configuration)
+    assert cloud.admin("apply", config=configuration).split()[::3] == ["same", "same"]
+    with stage.http(stage.key) as operator:
+        assert operator.get("/v1/templates/python").json()["resources"]["cpu"] == 2
+        operator.put("/v1/templates/python", json={"resources": {"cpu": 1}})
+        assert "changed by the API since" in cloud.admin("apply", config=configuration)
+        assert operator.get("/v1/templates/python").json()["resources"]["cpu"] == 2
+    configuration.write_text(text)
+    assert "left     template python" in cloud.admin("apply", config=configuration)
+
+
 def test_nothing_is_left_when_it_is_destroyed(stage: Stage, cloud: Cloud, configuration: Path) -> None:
     cloud.cdk("destroy", "--all", "--force", config=configuration)
     assert stage.stacks() == {}

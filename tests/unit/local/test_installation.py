@@ -167,3 +167,27 @@ def test_what_runs_is_left_alone() -> None:
     before = world.sandbox(sandbox)
     assert release_claims(world.core) == 0
     assert world.sandbox(sandbox) == before
+
+
+def test_what_a_file_declares_is_brought_in_at_each_start(house: House, tmp_path: Path) -> None:
+    house.start()
+    file = tmp_path / "deployment.toml"
+    file.write_text('name = "elsewhere"\n[templates.python]\nresources = { cpu = 2 }\n')
+    installation.declare(house.core, file, house.said.append)
+    assert house.said == ["create   template python"]
+    installation.declare(house.core, file, house.said.append)
+    assert len(house.said) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("[", "is not TOML"), ("[pools.main]\nadapter = 'nope'\nmaxConcurrency = 1", "no adapter kind"), (None, "read")],
+)
+def test_a_file_that_declares_nothing_usable_ends_the_start(
+    house: House, tmp_path: Path, text: str | None, said: str
+) -> None:
+    file = tmp_path / "deployment.toml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(StartFailure, match=said):
+        installation.declare(house.core, file, house.said.append)

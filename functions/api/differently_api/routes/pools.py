@@ -255,13 +255,16 @@ class Discovered(Wire):
     regions: dict[str, str]
 
 
-def create_pool(call: Call[CreatePool, CheckOptions]) -> PoolDetailView | Answer:
-    asked = call.body
-    pool = Pool(
+def pool_of(asked: CreatePool, now: datetime) -> Pool:
+    return Pool(
         name=asked.name, adapter=asked.adapter, trust=trust_of(asked.adapter, asked.trust), region=asked.region,
         max_concurrency=asked.max_concurrency, max_retained=asked.max_retained,
-        cost_model=asked.cost_model, config=asked.config, credential=asked.credential, created_at=call.core.clock.now(),
+        cost_model=asked.cost_model, config=asked.config, credential=asked.credential, created_at=now,
     )  # fmt: skip
+
+
+def create_pool(call: Call[CreatePool, CheckOptions]) -> PoolDetailView | Answer:
+    pool = pool_of(call.body, call.core.clock.now())
     if call.query.dry_run:
         view = PoolDetailView.of(pools.checked(call.core, pool))
         return Answer(200, view.model_dump_json(by_alias=True, exclude_none=True), {"Content-Type": JSON})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import datetime
 from typing import Annotated, Any, Self
 
 from pydantic import Field, StringConstraints, model_validator
@@ -93,16 +94,19 @@ def get_template(call: Call[NoBody, NoQuery]) -> TemplateView:
     return _template(call, starting.find(call.core, Template, call.params["name"]))
 
 
-def put_template(call: Call[PutTemplate, NoQuery]) -> Answer:
-    asked, base = call.body, Template(name=_named(call.params["name"]), created_at=call.core.clock.now())
-    size = asked.resources
-    wanted = base.with_(
+def template_of(name: str, asked: PutTemplate, now: datetime) -> Template:
+    base, size = Template(name=name, created_at=now), asked.resources
+    return base.with_(
         images=dict(asked.images),
         cpu_millis=base.cpu_millis if size.cpu is None else max(1, round(size.cpu * 1000)),
         memory_mib=base.memory_mib if size.memory_mib is None else size.memory_mib,
         disk_gib=base.disk_gib if size.disk_gib is None else size.disk_gib,
     )
-    stored, made = starting.replace(call.core, call.caller, wanted, asked.version)
+
+
+def put_template(call: Call[PutTemplate, NoQuery]) -> Answer:
+    wanted = template_of(_named(call.params["name"]), call.body, call.core.clock.now())
+    stored, made = starting.replace(call.core, call.caller, wanted, call.body.version)
     return _answer(_template(call, stored), made)
 
 
