@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -76,3 +78,17 @@ def test_each_key_says_what_it_is() -> None:
         assert section.__doc__
         for key, _, text in described(section):
             assert len(text) > 10, f"{name}.{key}"
+
+
+def test_what_the_guide_says_can_be_used() -> None:
+    guide = (ROOT / "docs" / "how-to" / "deploy.md").read_text(encoding="utf-8")
+    written = re.findall(r"```toml\n(.*?)```", guide, flags=re.DOTALL)
+    assert len(written) >= 2
+    for text in written:
+        parse(tomllib.loads(text), "the guide")
+
+
+def test_what_is_declared_is_checked_with_everything_else() -> None:
+    pool = {"adapter": "remote", "trust": "private", "maxConcurrency": 1, "config": {"endpoint": "nonsense"}}
+    with pytest.raises(Unusable, match="main: This endpoint cannot be used"):
+        parse({"pools": {"main": pool}}, "test")
