@@ -219,7 +219,11 @@ Differently is ready at {keys.url} ({seconds:.1f} s)
   operator key  {keys.operator_key}
   both are in   {settings.data_dir / "dev.json"}
 
-Make a sandbox:
+Make a sandbox and run something in it, from this folder:
+
+  .venv/bin/differently run 'echo hello'
+
+or without anything of ours:
 
   curl -X POST -H 'Authorization: Bearer {keys.tenant_key}' {keys.url}/v1/sandboxes
 

@@ -23,6 +23,7 @@ MARK = "--- end of a block ---"
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder in which `make run` is running, as the reader's second terminal sees it."""
     here = tmp_path_factory.mktemp("reader")
+    (here / ".venv").symlink_to(ROOT / ".venv")
     plane = Plane(here / ".differently")
     try:
         plane.start()
@@ -36,7 +37,7 @@ def matches(expected: str, printed: str) -> bool:
     return re.fullmatch(pattern, printed.strip(), re.DOTALL) is not None
 
 
-STORIES = {"README.md": 8, "docs/how-to/snapshots.md": 5}
+STORIES = {"README.md": 12, "docs/how-to/snapshots.md": 5}
 """Pages with a story, and how many blocks it has at least."""
 
 

@@ -22,9 +22,9 @@ def here(plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in which `make run` is running, and a shell behind a proxy that must not see its keys."""
     (tmp_path / ".differently").symlink_to(plane.data_dir)
     monkeypatch.chdir(tmp_path)
-    for name in ("DIFFERENTLY_URL", "DIFFERENTLY_API_KEY", "DIFFERENTLY_PROFILE"):
+    for name in ("DIFFERENTLY_URL", "DIFFERENTLY_API_KEY", "DIFFERENTLY_LOGIN", "DIFFERENTLY_DATA_DIR"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("DIFFERENTLY_CONFIG", str(tmp_path / "profiles.json"))
+    monkeypatch.setenv("DIFFERENTLY_CONFIG", str(tmp_path / "logins.json"))
     monkeypatch.setenv("HTTP_PROXY", "http://192.0.2.1:1")
     return tmp_path
 

@@ -19,6 +19,8 @@ REFUSED = ("rate_limited",)
 PASSING = ("rate_limited", "provider_unavailable", "internal")
 """What a repeat may change. A quota or a full queue is not among them: who would wait for those, queues."""
 INTERNAL_ATTEMPTS_MAX = 3
+UNREACHED_ATTEMPTS_MAX = 3
+"""A server that restarts is back soon; one that is not there is told of soon."""
 GATEWAY_STATUSES = (502, 503, 504)
 
 
@@ -36,6 +38,8 @@ def _may_repeat(request: Request, attempts: int, failure: DifferentlyError) -> b
     if request.repeat == "never":
         return False
     if isinstance(failure, ConnectionFailed):
+        if not failure.sent and attempts >= UNREACHED_ATTEMPTS_MAX:
+            return False
         return request.repeat == "always" or not failure.sent
     if isinstance(failure, ApiError):
         if failure.code == "internal" and attempts >= INTERNAL_ATTEMPTS_MAX:

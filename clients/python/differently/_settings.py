@@ -1,4 +1,4 @@
-"""Which server, with which key: from arguments, the environment, a profile, or the `make run` of this folder.
+"""Which server, with which key: from arguments, the environment, a login, or the `make run` of this folder.
 
 An address and its key come from one source, or the key is given beside an address on purpose; a key that was found is
 never sent to an address that was found elsewhere. The keys of `make run` go to this machine alone.
@@ -15,12 +15,13 @@ from typing import Any
 
 from ._address import address
 from ._failure import ConfigurationError
-from .profiles import Profiles
+from .logins import Logins
 
 URL = "DIFFERENTLY_URL"
 KEY = "DIFFERENTLY_API_KEY"
-PROFILE = "DIFFERENTLY_PROFILE"
-DEV_FILE = Path(".differently") / "dev.json"
+LOGIN = "DIFFERENTLY_LOGIN"
+DATA_DIR = "DIFFERENTLY_DATA_DIR"
+"""Where `make run` keeps its data, when that is not `.differently`."""
 HOW = (
     "Say which server and key to use: `differently login`, or set DIFFERENTLY_URL and DIFFERENTLY_API_KEY, or start "
     "`make run` in this folder."
@@ -39,23 +40,23 @@ class Settings:
 
 
 def resolve(
-    url: str | None = None, api_key: str | None = None, profile: str | None = None, *,
+    url: str | None = None, api_key: str | None = None, login: str | None = None, *,
     environment: Mapping[str, str] = os.environ, folder: Path | None = None, operator: bool = False,
 ) -> Settings:  # fmt: skip
     """The first source that says anything; a ConfigurationError names what is missing. `operator` prefers that key."""
     if url or api_key:
         return _settings(url or environment.get(URL), api_key or environment.get(KEY), "arguments")
-    if profile is None and (environment.get(URL) or environment.get(KEY)):
+    if login is None and (environment.get(URL) or environment.get(KEY)):
         return _settings(environment.get(URL), environment.get(KEY), "environment")
-    profiles = Profiles.of(environment)
-    name = profile or environment.get(PROFILE)
-    found = profiles.get(name)
+    logins = Logins.of(environment)
+    name = login or environment.get(LOGIN)
+    found = logins.get(name)
     if found is not None:
-        return _settings(found.url, found.api_key, f"profile {found.name}", found.project)
+        return _settings(found.url, found.api_key, f"login {found.name}", found.project)
     if name:
-        known = ", ".join(profiles.names()) or "none"
-        raise ConfigurationError(f"There is no profile {name!r}; known: {known}. Make it: differently login {name}")
-    return _of_make_run((folder or Path.cwd()) / DEV_FILE, operator)
+        known = ", ".join(logins.names()) or "none"
+        raise ConfigurationError(f"There is no login {name!r}; known: {known}. Make it: differently login {name}")
+    return _of_make_run((folder or Path.cwd()) / (environment.get(DATA_DIR) or ".differently") / "dev.json", operator)
 
 
 def _settings(url: str | None, api_key: str | None, source: str, project: str | None = None) -> Settings:

@@ -19,6 +19,7 @@ Command = Union[str, "Sequence[str]"]
 BUFFERED_SECONDS_MAX = 240
 STREAM_SECONDS_MAX = 870
 JOB_SECONDS_MAX = 8100
+STDIN_CHARACTERS_MAX = 1_048_576
 LINE_BYTES_MAX = 8 * 1024 * 1024
 OK = 0
 
@@ -98,13 +99,24 @@ def exec_body(
     }
 
 
-def _text(stdin: str | bytes | None) -> str | None:
-    if not isinstance(stdin, bytes):
-        return stdin
+def fits_in_a_call(stdin: str | bytes) -> bool:
+    """Whether input can go with its command: text, and not too much of it."""
     try:
-        return stdin.decode()
+        text = stdin.decode() if isinstance(stdin, bytes) else stdin
     except UnicodeDecodeError:
-        raise ConfigurationError("Input of a command is text; write bytes to a file and read it from there.") from None
+        return False
+    return len(text) <= STDIN_CHARACTERS_MAX and "\0" not in text
+
+
+def _text(stdin: str | bytes | None) -> str | None:
+    if stdin is None:
+        return None
+    if not fits_in_a_call(stdin):
+        raise ConfigurationError(
+            f"Input of a job is text of at most {STDIN_CHARACTERS_MAX} characters; write more, or bytes, to a file of "
+            "the sandbox and read it from there."
+        )
+    return stdin.decode() if isinstance(stdin, bytes) else stdin
 
 
 def result_of(found: Mapping[str, Any]) -> Result:

@@ -11,7 +11,7 @@ import pytest
 
 from differently._failure import ConfigurationError
 from differently._settings import Settings, resolve
-from differently.profiles import Profile, Profiles
+from differently.logins import Login, Logins
 
 HOME = {"HOME": "/nowhere"}
 
@@ -23,16 +23,16 @@ def dev(folder: Path, url: str = "http://127.0.0.1:8080") -> Path:
     return folder
 
 
-def config(folder: Path, *profiles: Profile) -> dict[str, str]:
-    environment = {"DIFFERENTLY_CONFIG": str(folder / "profiles.json")}
-    for profile in profiles:
-        Profiles.of(environment).put(profile)
+def config(folder: Path, *logins: Login) -> dict[str, str]:
+    environment = {"DIFFERENTLY_CONFIG": str(folder / "logins.json")}
+    for login in logins:
+        Logins.of(environment).put(login)
     return environment
 
 
 def test_arguments_come_before_the_environment_and_that_before_profiles(tmp_path: Path) -> None:
-    profiles = config(tmp_path, Profile("work", "https://work.example", "dk_work", "proj_9"))
-    variables = {**profiles, "DIFFERENTLY_URL": "https://env.example", "DIFFERENTLY_API_KEY": "dk_env"}
+    logins = config(tmp_path, Login("work", "https://work.example", "dk_work", "proj_9"))
+    variables = {**logins, "DIFFERENTLY_URL": "https://env.example", "DIFFERENTLY_API_KEY": "dk_env"}
     dev(tmp_path)
 
     def told(*arguments: str, environment: dict[str, str]) -> tuple[str, str]:
@@ -41,17 +41,17 @@ def test_arguments_come_before_the_environment_and_that_before_profiles(tmp_path
 
     assert told("https://arg.example", "dk_arg", environment=variables) == ("https://arg.example", "dk_arg")
     assert told(environment=variables) == ("https://env.example", "dk_env")
-    assert told(environment=profiles) == ("https://work.example", "dk_work")
+    assert told(environment=logins) == ("https://work.example", "dk_work")
     assert told(environment=HOME) == ("http://127.0.0.1:8080", "dk_tenant")
-    named = resolve(profile="work", environment=variables, folder=tmp_path)
+    named = resolve(login="work", environment=variables, folder=tmp_path)
     assert (named.url, named.project) == ("https://work.example", "proj_9")
 
 
 def test_a_key_that_was_found_goes_to_no_address_from_elsewhere(tmp_path: Path) -> None:
     """The keys of `make run` once went to whatever host was named."""
-    profiles = config(tmp_path, Profile("work", "https://work.example", "dk_work"))
+    logins = config(tmp_path, Login("work", "https://work.example", "dk_work"))
     dev(tmp_path)
-    for environment in (profiles, HOME):
+    for environment in (logins, HOME):
         with pytest.raises(ConfigurationError, match="no key"):
             resolve("https://other.example", environment=environment, folder=tmp_path)
         with pytest.raises(ConfigurationError, match="no key"):
@@ -78,8 +78,8 @@ def test_an_operator_gets_the_operators_key(tmp_path: Path) -> None:
 def test_nothing_configured_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"differently login.*DIFFERENTLY_URL.*make run"):
         resolve(environment=HOME, folder=tmp_path)
-    with pytest.raises(ConfigurationError, match=r"no profile 'x'.*known: none"):
-        resolve(profile="x", environment=HOME, folder=tmp_path)
+    with pytest.raises(ConfigurationError, match=r"no login 'x'.*known: none"):
+        resolve(login="x", environment=HOME, folder=tmp_path)
 
 
 @pytest.mark.parametrize("key", ["dk_a b", "dk_a\n", "dk_\u200b"])
@@ -91,28 +91,28 @@ def test_a_key_that_was_copied_badly_is_told_without_the_key(key: str) -> None:
 
 def test_no_representation_holds_a_key() -> None:
     assert "dk_" not in repr(Settings("http://localhost", "dk_x", True, "arguments"))
-    assert "dk_" not in repr(Profile("a", "http://localhost", "dk_x"))
+    assert "dk_" not in repr(Login("a", "http://localhost", "dk_x"))
 
 
-def test_profiles_are_kept_and_readable_by_their_owner_alone(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "profiles.json"
-    profiles = Profiles(path)
-    profiles.put(Profile("a", "https://a.example", "dk_a"))
-    profiles.put(Profile("b", "https://b.example", "dk_b", "proj_1"))
+def test_logins_are_kept_and_readable_by_their_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "logins.json"
+    logins = Logins(path)
+    logins.put(Login("a", "https://a.example", "dk_a"))
+    logins.put(Login("b", "https://b.example", "dk_b", "proj_1"))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert (profiles.names(), profiles.current) == (["a", "b"], "b")
-    profiles.use("a")
-    assert profiles.get() == Profile("a", "https://a.example", "dk_a")
-    assert profiles.get("b") == Profile("b", "https://b.example", "dk_b", "proj_1")
-    assert (profiles.remove("a"), profiles.remove("a"), profiles.current) == (True, False, None)
-    with pytest.raises(ConfigurationError, match="no profile 'c'"):
-        profiles.use("c")
+    assert (logins.names(), logins.current) == (["a", "b"], "b")
+    logins.use("a")
+    assert logins.get() == Login("a", "https://a.example", "dk_a")
+    assert logins.get("b") == Login("b", "https://b.example", "dk_b", "proj_1")
+    assert (logins.remove("a"), logins.remove("a"), logins.current) == (True, False, None)
+    with pytest.raises(ConfigurationError, match="no login 'c'"):
+        logins.use("c")
 
 
-def test_a_damaged_file_of_profiles_is_named_and_kept(tmp_path: Path) -> None:
-    path = tmp_path / "profiles.json"
+def test_a_damaged_file_of_logins_is_named_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "logins.json"
     path.write_text("{")
-    with pytest.raises(ConfigurationError, match=r"profiles\.json"):
-        Profiles(path).put(Profile("a", "https://a.example", "dk_a"))
+    with pytest.raises(ConfigurationError, match=r"logins\.json"):
+        Logins(path).put(Login("a", "https://a.example", "dk_a"))
     assert path.read_text() == "{"

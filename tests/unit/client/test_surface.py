@@ -42,7 +42,7 @@ def test_a_create_takes_what_a_body_can_hold() -> None:
 
 def test_importing_the_package_loads_no_transport() -> None:
     """A command line that only prints its help must start at once."""
-    code = "import sys, differently, differently.profiles; print('httpx' in sys.modules)"
+    code = "import sys, differently, differently.logins; print('httpx' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "False\n"
 

@@ -25,17 +25,17 @@ from .waiting import pause
 class AsyncClient:
     """A client of one server. Use it in a `with` block, or `close` it.
 
-    Address and key are given here, or come from DIFFERENTLY_URL and DIFFERENTLY_API_KEY, a profile that
-    `differently login` made, or the `make run` of this folder; `operator` takes that one's operator key.
+    Address and key are given here, or come from DIFFERENTLY_URL and DIFFERENTLY_API_KEY, a login that
+    `differently login` keeps, or the `make run` of this folder; `operator` takes that one's operator key.
     """
 
     def __init__(
-        self, url: str | None = None, api_key: str | None = None, *, profile: str | None = None,
+        self, url: str | None = None, api_key: str | None = None, *, login: str | None = None,
         operator: bool = False, transport: httpx.AsyncBaseTransport | None = None,
         _pause: Callable[[float], Awaitable[None]] = pause,
     ) -> None:  # fmt: skip
         self._transport = AsyncTransport(
-            resolve(url, api_key, profile, operator=operator), transport, _pause
+            resolve(url, api_key, login, operator=operator), transport, _pause
         )  # fmt: skip
         self.sandboxes = AsyncSandboxes(self)
         self.snapshots = AsyncSnapshots(self)

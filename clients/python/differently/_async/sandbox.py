@@ -29,6 +29,7 @@ from ..errors import UnsupportedOperation
 from ..models import QueueEntry, SandboxView
 from ..progress import ENDED, STATUSES, Progress, ended_message
 from .files import AsyncFiles
+from .inputs import staged
 from .jobs import AsyncJobs
 from .paging import items
 from .ports import AsyncPorts
@@ -65,7 +66,7 @@ class AsyncSandbox:
     async def create(cls, *, client: AsyncClient | None = None, **options: Any) -> AsyncSandbox:
         """Make one and wait until it runs; see `client.sandboxes.create` for what may be asked for.
 
-        Without a client, one is made from the environment, a profile, or the `make run` of this folder.
+        Without a client, one is made from the environment, a login, or the `make run` of this folder.
         """
         if client is not None:
             return await client.sandboxes.create(**options)
@@ -138,15 +139,16 @@ class AsyncSandbox:
         At its timeout (at most 8,100 s) it is ended with exit code 124. With `check`, an exit code other than 0 raises
         CommandFailed. It is never sent twice: when its end was not seen, that is ExecUnconfirmed or ConnectionFailed.
         """
-        given_to_all: dict[str, Any] = {"cwd": cwd, "env": env, "stdin": stdin, "timeout_seconds": timeout_seconds}
-        if timeout_seconds > BUFFERED_SECONDS_MAX:
-            result = await self._collected(self.stream(command, **given_to_all))
-        else:
-            asked = request(
-                "POST", self._path("/exec"), body=exec_body(command, **given_to_all), repeat="never",
-                silence_seconds=timeout_seconds + SILENCE_SECONDS,
-            )  # fmt: skip
-            result = result_of(await self._transport.document(asked))
+        async with staged(self.files, command, cwd, stdin) as (words, folder, text):
+            options: dict[str, Any] = {"cwd": folder, "env": env, "stdin": text, "timeout_seconds": timeout_seconds}
+            if timeout_seconds > BUFFERED_SECONDS_MAX:
+                result = await self._collected(self._stream(words, options))
+            else:
+                asked = request(
+                    "POST", self._path("/exec"), body=exec_body(words, **options), repeat="never",
+                    silence_seconds=timeout_seconds + SILENCE_SECONDS,
+                )  # fmt: skip
+                result = result_of(await self._transport.document(asked))
         return result.checked() if check else result
 
     async def stream(
@@ -157,19 +159,24 @@ class AsyncSandbox:
 
         Nothing but the command's own timeout limits how long it takes. Leaving the loop does not end the command.
         """
-        given_to_all: dict[str, Any] = {"cwd": cwd, "env": env, "stdin": stdin, "timeout_seconds": timeout_seconds}
-        if timeout_seconds > BUFFERED_SECONDS_MAX:
+        async with staged(self.files, command, cwd, stdin) as (words, folder, text):
+            options = {"cwd": folder, "env": env, "stdin": text, "timeout_seconds": timeout_seconds}
+            async for event in self._stream(words, options):
+                yield event
+
+    async def _stream(self, command: Command, options: dict[str, Any]) -> AsyncIterator[Event]:
+        if options["timeout_seconds"] > BUFFERED_SECONDS_MAX:
             try:
-                job = await self.jobs.start(command, **given_to_all)
+                job = await self.jobs.start(command, **options)
             except UnsupportedOperation:
-                if timeout_seconds > STREAM_SECONDS_MAX:
+                if options["timeout_seconds"] > STREAM_SECONDS_MAX:
                     raise
             else:
                 async for event in job.events():
                     yield event
                 return
         asked = request(
-            "POST", self._path("/exec"), query={"stream": True}, body=exec_body(command, **given_to_all),
+            "POST", self._path("/exec"), query={"stream": True}, body=exec_body(command, **options),
             repeat="never", silence_seconds=SILENCE_SECONDS,
         )  # fmt: skip
         lines = Lines()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 import random
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -51,6 +52,8 @@ class AsyncTransport:
                 "User-Agent": f"differently-sandbox/{VERSION} python/{platform.python_version()}",
             },
             follow_redirects=False,
+            # Without TLS no authorities are needed, and reading them takes longer than most calls: none is trusted.
+            verify=True if settings.url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
             # A proxy that the shell names must not see what is meant for this machine.
             trust_env=not settings.is_loopback,
             limits=httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX),

@@ -1,0 +1,50 @@
+"""The commands, put together; each group is a module of its own."""
+
+from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
+
+from .._version import VERSION
+from . import execution, kept, logins, sandboxes, service
+from .session import SESSION
+
+app = typer.Typer(
+    name="differently",
+    help="Sandboxes for AI agents, on any backend that a Differently server has.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"differently {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    login: Annotated[
+        Optional[str], typer.Option("--login", "-l", metavar="NAME", help="The login to use; see `differently login`.")
+    ] = None,
+    url: Annotated[
+        Optional[str],
+        typer.Option("--url", metavar="URL", help="The server to use, with the key in DIFFERENTLY_API_KEY."),
+    ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Tell the version of this program.")
+    ] = False,
+) -> None:
+    SESSION.login = login
+    SESSION.url = url
+
+
+for group in (sandboxes.app, execution.jobs, kept.snapshots, kept.ports):
+    app.add_typer(group)
+for module in (logins, execution, service):
+    module.add_to(app)
+execution.add_to_sandbox(sandboxes.app)
