@@ -10,7 +10,7 @@ import base64
 import itertools
 import json
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -36,8 +36,8 @@ from differently_core.operations import (
 from differently_core.operations.catalog import Catalog
 from differently_core.operations.core import Core, Tuning, system
 from differently_core.operations.credentials import PoolCredentials, Vaults
-from differently_core.runtime.clock import VirtualClock
-from differently_core.runtime.ids import SandboxId, SeededIds, SnapshotId
+from differently_core.runtime.clock import Clock, VirtualClock
+from differently_core.runtime.ids import IdSource, SandboxId, SeededIds, SnapshotId
 from differently_core.store.memory import MemoryStore
 from differently_core.store.ports import Store
 from differently_core.store.sealing import MemorySealer, Sealer
@@ -114,13 +114,14 @@ class Tenant:
 class World:
     def __init__(
         self, store: Store | None = None, *, seed: int | None = None, tuning: Tuning | None = None,
-        sealer: Sealer | None = None, vaults: Vaults | None = None,
+        sealer: Sealer | None = None, vaults: Vaults | None = None, ids: Callable[[Clock], IdSource] | None = None,
     ) -> None:  # fmt: skip
+        """`ids` gives chance of another kind than the seed's, which one thread at a time may draw from."""
         self.clock = VirtualClock()
         self.store = store or MemoryStore()
         self.mail = Mail()
         catalog = Catalog(self.store, self.clock)
-        ids = SeededIds(self.clock, next(_SEEDS) if seed is None else seed)
+        drawn = ids(self.clock) if ids is not None else SeededIds(self.clock, next(_SEEDS) if seed is None else seed)
         self.sealer = sealer or MemorySealer()
         self.staging = MemoryStaging()
         self.variables: dict[str, str] = {}
@@ -130,7 +131,7 @@ class World:
         self.core = Core(
             self.store,
             self.clock,
-            ids,
+            drawn,
             self.mail,
             catalog,
             self.backends,
@@ -182,22 +183,25 @@ class World:
         for _ in range(STEPS_MAX):
             if not self.mail.messages:
                 return
-            kind, sandbox, attempt = self.mail.messages.popleft()
-            if kind == "worker":
-                worker.step(self.core, SandboxId(sandbox))
-            elif kind == "closing":
-                closing.step(self.core, sandbox)
-            elif kind == "reconcile":
-                reconcile.reconcile(self.core, sandbox)
-            elif kind == "cleanup":
-                cleanup.settle(self.core, SandboxId(sandbox), attempt)
-            elif kind == "port":
-                ports.step(self.core, SandboxId(sandbox), attempt)
-            elif kind == "snapshot":
-                capturing.step(self.core, SnapshotId(sandbox))
-            else:
-                dispatch.dispatch(self.core)
+            self.deliver_one(*self.mail.messages.popleft())
         raise AssertionError(f"still busy after {STEPS_MAX} messages")
+
+    def deliver_one(self, kind: str, name: str, number: int) -> None:
+        match kind:
+            case "worker":
+                worker.step(self.core, SandboxId(name))
+            case "closing":
+                closing.step(self.core, name)
+            case "reconcile":
+                reconcile.reconcile(self.core, name)
+            case "cleanup":
+                cleanup.settle(self.core, SandboxId(name), number)
+            case "port":
+                ports.step(self.core, SandboxId(name), number)
+            case "snapshot":
+                capturing.step(self.core, SnapshotId(name))
+            case _:
+                dispatch.dispatch(self.core)
 
     def pass_time(self, seconds: float) -> None:
         """Move the clock, then let the sweep find what is due."""

@@ -170,12 +170,13 @@ class Core:
     def commit(self, actions: Sequence[Action]) -> Outcome:
         """One transaction, tried again while somebody else is writing the same rows.
 
-        Only for decisions that stay right whoever wins: every action carries its own condition. Raises
+        Only for decisions that stay right whoever wins: every action carries its own condition. A refusal names every
+        condition that does not hold: one that meets a conflict too tells only of some, and is tried again. Raises
         `StoreThrottled` when the conflict does not pass.
         """
         for attempt in range(self.tuning.conflict_tries_max):
             outcome = self.store.transact(actions)
-            if isinstance(outcome, Committed) or outcome.failed:
+            if isinstance(outcome, Committed) or not outcome.conflicts:
                 return outcome
             self.back_off(attempt)
         raise StoreThrottled("Many calls are changing the same thing right now; repeat the call in a second.")
