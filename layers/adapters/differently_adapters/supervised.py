@@ -72,7 +72,7 @@ dfy_path=${PATH-} dfy_mask=$(umask)
 PATH="$dfy_path:/usr/local/bin:/usr/bin:/bin"
 umask 077
 dfy_dir=${TMPDIR:-/tmp}/.differently-TAG
-mkdir -p "${TMPDIR:-/tmp}"
+[ -d "${TMPDIR:-/tmp}" ] || mkdir -p "${TMPDIR:-/tmp}"
 mkdir "$dfy_dir" && : > "$dfy_dir/stdout" && : > "$dfy_dir/stderr"
 cat > "$dfy_dir/run" <<'TAG-END'
 COMMAND
@@ -146,10 +146,13 @@ if [ -e "$dfy_dir/late" ] && read -r dfy_pid < "$dfy_dir/pid"; then
   dfy_late=late
   kill -s KILL -- "-$dfy_pid"
 fi
-dfy_o=$(($(wc -c < "$dfy_dir/stdout"))) dfy_e=$(($(wc -c < "$dfy_dir/stderr")))
-echo "$dfy_o $dfy_e" > "$dfy_dir/ended.new" && mv "$dfy_dir/ended.new" "$dfy_dir/ended"
-kill -s KILL -- "-$dfy_watch" || kill -s KILL "$dfy_watch"
+dfy_o=0 dfy_e=0
+[ ! -s "$dfy_dir/stdout" ] || dfy_o=$(($(wc -c < "$dfy_dir/stdout")))
+[ ! -s "$dfy_dir/stderr" ] || dfy_e=$(($(wc -c < "$dfy_dir/stderr")))
 """
+_MARK: Final = ': > "$dfy_dir/ended"\n'
+_MARK_SIZES: Final = 'echo "$dfy_o $dfy_e" > "$dfy_dir/ended.new" && mv "$dfy_dir/ended.new" "$dfy_dir/ended"\n'
+_UNWATCH: Final = 'kill -s KILL -- "-$dfy_watch" || kill -s KILL "$dfy_watch"\n'
 _TELL: Final = r"""
 kill -s KILL "$dfy_beat"
 wait "$dfy_beat"
@@ -268,7 +271,10 @@ def script_of(request: ExecRequest, tag: str, *, keeping: int = 0, quiet: float 
         "TAIL": str(keeping - head),
     }  # fmt: skip
     parts = [_READY, _LOOK if request.cwd is not None else "", _GUARD]
-    parts += [_BEAT, _RUN, _TELL, _LEAVE] if quiet is None else [_FOLLOW, _RUN, _TOLD, _LEAVE]
+    if quiet is None:
+        parts += [_BEAT, _RUN, _MARK, _UNWATCH, _TELL, _LEAVE]
+    else:
+        parts += [_FOLLOW, _RUN, _MARK_SIZES, _UNWATCH, _TOLD, _LEAVE]
     # In one pass, so that no value is ever searched for the next placeholder.
     return _PLACEHOLDER.sub(lambda match: values[match[0]], "".join(parts))
 

@@ -15,9 +15,10 @@ import pytest
 from differently_adapters.providers.aws_lambda_microvms import LambdaMicrovmAdapter, LambdaMicrovmConfig
 from differently_adapters.testing import AdapterConformance, CannotHappen, Mishap
 from differently_core.contract import Adapter, AdapterContext, Operation, Owner, Target
-from differently_core.runtime.clock import Clock, SystemClock
+from differently_core.runtime.clock import Clock
 from tests.conformance.adapters.aws_lambda_microvms_fake import KEY, FakeMicrovms
 from tests.conformance.adapters.aws_lambda_microvms_fake.server import IMAGE, OTHER_IMAGE
+from tests.conformance.adapters.stand_in.clock import QuickClock
 from tests.conformance.adapters.stand_in.faults import Act, Go, answer, drop_after, edit, lose_completion
 from tests.conformance.adapters.stand_in.http import Reply, Request
 
@@ -155,7 +156,7 @@ def client(
     }  # fmt: skip
     credential = {"access_key_id": KEY[0], "secret_access_key": KEY[1]}
     parsed = LambdaMicrovmConfig.model_validate(told)
-    return LambdaMicrovmAdapter(AdapterContext("pool", installation, parsed, clock or SystemClock(), credential))
+    return LambdaMicrovmAdapter(AdapterContext("pool", installation, parsed, clock or QuickClock(), credential))
 
 
 class TestLambdaMicrovms(AdapterConformance):

@@ -18,9 +18,9 @@ from differently_adapters.providers.blaxel.api import external_id
 from differently_adapters.providers.blaxel.wire import KEY_INSTALLATION, KEY_SANDBOX
 from differently_adapters.testing import AdapterConformance, CannotHappen, Mishap
 from differently_core.contract import Adapter, AdapterContext, Operation, Owner, Target
-from differently_core.runtime.clock import SystemClock
 from tests.conformance.adapters.blaxel_fake import FakeBlaxel
 from tests.conformance.adapters.blaxel_fake.server import WORKSPACE, refused
+from tests.conformance.adapters.stand_in.clock import QuickClock
 from tests.conformance.adapters.stand_in.faults import Act, Go
 from tests.conformance.adapters.stand_in.http import Reply, Request, told
 from tests.conformance.adapters.stand_in.under_test import ALWAYS, Route, UnderTest
@@ -112,7 +112,7 @@ class BlaxelUnderTest(UnderTest):
 def client(fake: FakeBlaxel, **config: object) -> BlaxelAdapter:
     told = {"apiUrl": f"{fake.url}/v0", "workspace": WORKSPACE, "region": "us-pdx-1", "allowHttp": True,
             "allowLoopback": True, **config}  # fmt: skip
-    context = AdapterContext("pool", "inst_any", BlaxelConfig.model_validate(told), SystemClock(), {"api_key": API_KEY})
+    context = AdapterContext("pool", "inst_any", BlaxelConfig.model_validate(told), QuickClock(), {"api_key": API_KEY})
     return BlaxelAdapter(context)
 
 

@@ -31,9 +31,9 @@ from differently_core.errors import (
 )
 from differently_core.model.exec import ExecRequest
 from differently_core.model.resources import Size
-from differently_core.runtime.clock import SystemClock
 from tests.conformance.adapters.blaxel_fake import FakeBlaxel
 from tests.conformance.adapters.blaxel_fake.server import WORKSPACE, refused
+from tests.conformance.adapters.stand_in.clock import QuickClock
 from tests.conformance.adapters.stand_in.faults import Fault, cut_body, drop_after, edit, html, reflect
 from tests.conformance.adapters.stand_in.http import Reply
 
@@ -41,19 +41,6 @@ API_KEY = "bl_key-of-the-operator"
 CREATE = ("POST", "/sandboxes$")
 PROCESS = ("POST", "/process$")
 SECONDS = 30.0
-
-
-class QuickClock(SystemClock):
-    """Real time, in which waiting takes none: what is waited for happens on the next look."""
-
-    def __init__(self) -> None:
-        self.waited = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.waited
-
-    def sleep(self, seconds: float) -> None:
-        self.waited += seconds
 
 
 @pytest.fixture

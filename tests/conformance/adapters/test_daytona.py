@@ -17,9 +17,9 @@ from differently_adapters.providers.daytona import DaytonaAdapter, DaytonaConfig
 from differently_adapters.providers.daytona.wire import KEY_INSTALLATION, KEY_SANDBOX
 from differently_adapters.testing import AdapterConformance, CannotHappen, Mishap
 from differently_core.contract import Adapter, AdapterContext, Operation, Owner, Target
-from differently_core.runtime.clock import SystemClock
 from tests.conformance.adapters.daytona_fake import FakeDaytona
 from tests.conformance.adapters.daytona_fake.server import refused
+from tests.conformance.adapters.stand_in.clock import QuickClock
 from tests.conformance.adapters.stand_in.faults import Act, Go, drop_after
 from tests.conformance.adapters.stand_in.http import Reply, Request, told
 from tests.conformance.adapters.stand_in.under_test import ALWAYS, Route, UnderTest
@@ -126,9 +126,7 @@ class DaytonaUnderTest(UnderTest):
 
 def client(fake: FakeDaytona, **config: object) -> DaytonaAdapter:
     told = {"apiUrl": f"{fake.url}/api", "allowHttp": True, "allowLoopback": True, **config}
-    context = AdapterContext(
-        "pool", "inst_any", DaytonaConfig.model_validate(told), SystemClock(), {"api_key": API_KEY}
-    )
+    context = AdapterContext("pool", "inst_any", DaytonaConfig.model_validate(told), QuickClock(), {"api_key": API_KEY})
     return DaytonaAdapter(context)
 
 

@@ -40,9 +40,9 @@ from differently_core.errors import (
     UnsupportedOperation,
 )
 from differently_core.model.exec import ExecRequest
-from differently_core.runtime.clock import SystemClock
 from tests.conformance.adapters.daytona_fake import FakeDaytona
 from tests.conformance.adapters.daytona_fake.server import refused
+from tests.conformance.adapters.stand_in.clock import QuickClock
 from tests.conformance.adapters.stand_in.faults import Fault, drop_after, edit, html, reflect
 from tests.conformance.adapters.stand_in.http import Reply
 
@@ -51,19 +51,6 @@ CREATE = ("POST", "/sandbox$")
 EXECUTE = ("POST", "/process/execute$")
 SECONDS = 30.0
 Make = Callable[..., DaytonaAdapter]
-
-
-class QuickClock(SystemClock):
-    """Real time, in which waiting takes none: what is waited for happens on the next look."""
-
-    def __init__(self) -> None:
-        self.waited = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.waited
-
-    def sleep(self, seconds: float) -> None:
-        self.waited += seconds
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from differently_adapters.providers.e2b import E2bAdapter, E2bConfig
 from differently_adapters.providers.e2b.wire import KEY_INSTALLATION, KEY_SANDBOX
 from differently_adapters.testing import AdapterConformance, CannotHappen, Mishap
 from differently_core.contract import Adapter, AdapterContext, Operation, Owner, Target
-from differently_core.runtime.clock import SystemClock
 from tests.conformance.adapters.e2b_fake import FakeE2b
 from tests.conformance.adapters.e2b_fake.server import refused
+from tests.conformance.adapters.stand_in.clock import QuickClock
 from tests.conformance.adapters.stand_in.faults import Act, Go
 from tests.conformance.adapters.stand_in.http import Reply, Request, told
 from tests.conformance.adapters.stand_in.under_test import ALWAYS, Route, UnderTest
@@ -128,7 +128,7 @@ class E2bUnderTest(UnderTest):
 
 def client(fake: FakeE2b, **config: object) -> E2bAdapter:
     told = {"apiUrl": fake.url, "sandboxUrl": fake.url, "allowHttp": True, "allowLoopback": True, **config}
-    context = AdapterContext("pool", "inst_any", E2bConfig.model_validate(told), SystemClock(), {"api_key": API_KEY})
+    context = AdapterContext("pool", "inst_any", E2bConfig.model_validate(told), QuickClock(), {"api_key": API_KEY})
     return E2bAdapter(context)
 
 

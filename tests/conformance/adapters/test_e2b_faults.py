@@ -42,9 +42,9 @@ from differently_core.errors import (
     UnsupportedOperation,
 )
 from differently_core.model.exec import ExecRequest
-from differently_core.runtime.clock import SystemClock
 from tests.conformance.adapters.e2b_fake import FakeE2b
 from tests.conformance.adapters.e2b_fake.server import refused
+from tests.conformance.adapters.stand_in.clock import QuickClock
 from tests.conformance.adapters.stand_in.faults import Fault, cut_body, drop_after, edit, html, redirect, reflect
 from tests.conformance.adapters.stand_in.http import Reply
 
@@ -68,7 +68,7 @@ def make(fake: FakeE2b) -> Iterator[Make]:
 
     def make(**config: object) -> E2bAdapter:
         told = {"apiUrl": fake.url, "sandboxUrl": fake.url, "allowHttp": True, "allowLoopback": True, **config}
-        context = AdapterContext("pool", "inst_a", E2bConfig.model_validate(told), SystemClock(), {"api_key": API_KEY})
+        context = AdapterContext("pool", "inst_a", E2bConfig.model_validate(told), QuickClock(), {"api_key": API_KEY})
         made.append(E2bAdapter(context))
         return made[-1]
 

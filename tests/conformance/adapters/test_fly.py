@@ -14,9 +14,9 @@ from differently_adapters.providers.fly import FlyAdapter, FlyConfig
 from differently_adapters.providers.fly.wire import KEY_INSTALLATION, KEY_SANDBOX
 from differently_adapters.testing import AdapterConformance, CannotHappen, Mishap
 from differently_core.contract import Adapter, AdapterContext, Operation, Owner, Target
-from differently_core.runtime.clock import SystemClock
 from tests.conformance.adapters.fly_fake import FakeFly
 from tests.conformance.adapters.fly_fake.server import APP, refused
+from tests.conformance.adapters.stand_in.clock import QuickClock
 from tests.conformance.adapters.stand_in.faults import Act, Go, cut_body, drop_after
 from tests.conformance.adapters.stand_in.http import Reply, Request
 from tests.conformance.adapters.stand_in.under_test import ALWAYS, Route, UnderTest
@@ -90,7 +90,7 @@ class FlyUnderTest(UnderTest):
 def client(fake: FakeFly, **config: object) -> FlyAdapter:
     told = {"apiUrl": f"{fake.url}/v1", "app": APP, "image": "python:3.12", "allowHttp": True, "allowLoopback": True,
             **config}  # fmt: skip
-    context = AdapterContext("pool", "inst_any", FlyConfig.model_validate(told), SystemClock(), {"token": TOKEN})
+    context = AdapterContext("pool", "inst_any", FlyConfig.model_validate(told), QuickClock(), {"token": TOKEN})
     return FlyAdapter(context)
 
 

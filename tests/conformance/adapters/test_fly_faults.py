@@ -29,9 +29,9 @@ from differently_core.errors import (
 )
 from differently_core.model.exec import ExecRequest
 from differently_core.model.resources import Size
-from differently_core.runtime.clock import SystemClock
 from tests.conformance.adapters.fly_fake import FakeFly
 from tests.conformance.adapters.fly_fake.server import APP, refused
+from tests.conformance.adapters.stand_in.clock import QuickClock
 from tests.conformance.adapters.stand_in.faults import Fault, cut_body, drop_after, html, reflect
 from tests.conformance.adapters.stand_in.http import Reply
 
@@ -42,19 +42,6 @@ SECONDS = 30.0
 SHORT = ExecRequest(command="echo out", timeout_seconds=10)
 LONG = ExecRequest(command="echo out", timeout_seconds=100)
 Make = Callable[..., FlyAdapter]
-
-
-class QuickClock(SystemClock):
-    """Real time, in which waiting takes none: what is waited for happens on the next look."""
-
-    def __init__(self) -> None:
-        self.waited = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.waited
-
-    def sleep(self, seconds: float) -> None:
-        self.waited += seconds
 
 
 @pytest.fixture

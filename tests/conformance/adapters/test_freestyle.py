@@ -17,8 +17,9 @@ from differently_adapters.providers.freestyle import FreestyleAdapter, Freestyle
 from differently_adapters.providers.freestyle.wire import KEY_INSTALLATION, KEY_SANDBOX, slug
 from differently_adapters.testing import AdapterConformance, CannotHappen, Mishap
 from differently_core.contract import Adapter, AdapterContext, Operation, Owner, Target
-from differently_core.runtime.clock import Clock, SystemClock
+from differently_core.runtime.clock import Clock
 from tests.conformance.adapters.freestyle_fake import FakeFreestyle, refused
+from tests.conformance.adapters.stand_in.clock import QuickClock
 from tests.conformance.adapters.stand_in.faults import Act, Go, drop_after
 from tests.conformance.adapters.stand_in.http import Reply, Request, told
 from tests.conformance.adapters.stand_in.under_test import ALWAYS, Route, UnderTest
@@ -145,7 +146,7 @@ class FreestyleUnderTest(UnderTest):
 def client(fake: FakeFreestyle, *, clock: Clock | None = None, **config: Any) -> FreestyleAdapter:
     told = {"apiUrl": fake.url, "allowHttp": True, "allowLoopback": True, **config}
     parsed = FreestyleConfig.model_validate(told)
-    context = AdapterContext("pool", "inst_any", parsed, clock or SystemClock(), {"api_key": API_KEY})
+    context = AdapterContext("pool", "inst_any", parsed, clock or QuickClock(), {"api_key": API_KEY})
     return FreestyleAdapter(context)
 
 

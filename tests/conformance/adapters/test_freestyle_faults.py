@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,7 +117,8 @@ def test_a_long_command_is_followed_by_its_request_and_never_sent_again(
     fake.expect("GET", "/background-requests/", drop_before)
     fake.expect("GET", "/background-requests/", lambda *_: refused(503, "UNAVAILABLE"))
     before = len(fake.requests)
-    done = adapter.exec(target, ExecRequest(command="sleep 0.3; echo done; exit 3"), 100)
+    with contextlib.closing(client(fake, clock=SystemClock())) as patient:  # what is waited for takes its time
+        done = patient.exec(target, ExecRequest(command="sleep 0.3; echo done; exit 3"), 100)
     assert (done.exit_code, done.stdout) == (3, b"done\n")
     sent = [request for request in fake.requests[before:] if request.path.endswith("/exec-await")]
     assert len(sent) == 1

@@ -16,9 +16,9 @@ from differently_adapters.providers.morph import MorphAdapter, MorphConfig
 from differently_adapters.providers.morph.wire import KEY_INSTALLATION, KEY_SANDBOX
 from differently_adapters.testing import AdapterConformance, CannotHappen, Mishap
 from differently_core.contract import Adapter, AdapterContext, Operation, Owner, Target
-from differently_core.runtime.clock import SystemClock
 from tests.conformance.adapters.morph_fake import FakeMorph, refused
 from tests.conformance.adapters.morph_fake.server import BASE_SNAPSHOT
+from tests.conformance.adapters.stand_in.clock import QuickClock
 from tests.conformance.adapters.stand_in.faults import Act, Go
 from tests.conformance.adapters.stand_in.http import Reply, Request, told
 from tests.conformance.adapters.stand_in.under_test import ALWAYS, Route, UnderTest
@@ -135,7 +135,7 @@ class MorphUnderTest(UnderTest):
 def client(fake: FakeMorph, **config: Any) -> MorphAdapter:
     told = {"apiUrl": fake.url, "snapshot": BASE_SNAPSHOT, "allowHttp": True, "allowLoopback": True, **config}
     parsed = MorphConfig.model_validate(told)
-    return MorphAdapter(AdapterContext("pool", "inst_any", parsed, SystemClock(), {"api_key": API_KEY}))
+    return MorphAdapter(AdapterContext("pool", "inst_any", parsed, QuickClock(), {"api_key": API_KEY}))
 
 
 class TestMorph(AdapterConformance):

@@ -18,9 +18,9 @@ from differently_adapters.providers.northflank import NorthflankAdapter, Northfl
 from differently_adapters.providers.northflank.wire import description
 from differently_adapters.testing import AdapterConformance, CannotHappen, Mishap
 from differently_core.contract import Adapter, AdapterContext, Operation, Owner, Target
-from differently_core.runtime.clock import SystemClock
 from tests.conformance.adapters.northflank_fake import FakeNorthflank
 from tests.conformance.adapters.northflank_fake.server import PROJECT, refused
+from tests.conformance.adapters.stand_in.clock import QuickClock
 from tests.conformance.adapters.stand_in.faults import Act, Go
 from tests.conformance.adapters.stand_in.http import Reply, Request, told
 from tests.conformance.adapters.stand_in.under_test import ALWAYS, Route, UnderTest
@@ -133,7 +133,7 @@ def client(fake: FakeNorthflank, **config: object) -> NorthflankAdapter:
     told = {"apiUrl": f"{fake.url}/v1", "project": PROJECT, "image": "python:3.12", "plans": PLANS,
             "allowHttp": True, "allowLoopback": True, **config}  # fmt: skip
     parsed = NorthflankConfig.model_validate(told)
-    return NorthflankAdapter(AdapterContext("pool", "inst_any", parsed, SystemClock(), {"token": TOKEN}))
+    return NorthflankAdapter(AdapterContext("pool", "inst_any", parsed, QuickClock(), {"token": TOKEN}))
 
 
 class TestNorthflank(AdapterConformance):

@@ -30,10 +30,10 @@ from differently_core.errors import (
 )
 from differently_core.model.exec import ExecRequest
 from differently_core.model.resources import Size
-from differently_core.runtime.clock import SystemClock
 from tests.conformance.adapters.northflank_fake import FakeNorthflank
 from tests.conformance.adapters.northflank_fake.server import PROJECT, refused
 from tests.conformance.adapters.northflank_fake.socket import ServerSocket
+from tests.conformance.adapters.stand_in.clock import QuickClock
 from tests.conformance.adapters.stand_in.faults import Fault, drop_after, drop_before, edit, html, reflect
 from tests.conformance.adapters.stand_in.http import Reply
 
@@ -50,19 +50,6 @@ PLANS = [
     {"name": "small", "cpuMillis": 500, "memoryMiB": 1024},
 ]
 Make = Callable[..., NorthflankAdapter]
-
-
-class QuickClock(SystemClock):
-    """Real time, in which waiting takes none: what is waited for happens on the next look."""
-
-    def __init__(self) -> None:
-        self.waited = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.waited
-
-    def sleep(self, seconds: float) -> None:
-        self.waited += seconds
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from differently_adapters.providers.opensandbox import OpenSandboxAdapter, OpenS
 from differently_adapters.providers.opensandbox.wire import KEY_INSTALLATION, KEY_SANDBOX
 from differently_adapters.testing import AdapterConformance, CannotHappen, Mishap
 from differently_core.contract import Adapter, AdapterContext, Operation, Owner, Target
-from differently_core.runtime.clock import SystemClock
 from tests.conformance.adapters.opensandbox_fake import (
     FakeOpenSandbox,
     answer,
@@ -26,6 +25,7 @@ from tests.conformance.adapters.opensandbox_fake import (
     lose_completion,
 )
 from tests.conformance.adapters.opensandbox_fake.server import FAILED, PAUSED, RUNNING
+from tests.conformance.adapters.stand_in.clock import QuickClock
 from tests.conformance.adapters.stand_in.faults import Act, Fault, Go
 from tests.conformance.adapters.stand_in.http import Reply, Request
 
@@ -214,7 +214,7 @@ def client(fake: FakeOpenSandbox, **config: object) -> OpenSandboxAdapter:
         **config,
     }
     context = AdapterContext(
-        "pool", "inst_any", OpenSandboxConfig.model_validate(told), SystemClock(), {"api_key": API_KEY}
+        "pool", "inst_any", OpenSandboxConfig.model_validate(told), QuickClock(), {"api_key": API_KEY}
     )
     return OpenSandboxAdapter(context)
 

@@ -56,25 +56,13 @@ from tests.conformance.adapters.opensandbox_fake import (
     reflect,
     slow,
 )
+from tests.conformance.adapters.stand_in.clock import QuickClock
 from tests.conformance.adapters.stand_in.http import Reply
 
 API_KEY = "key-of-the-operator"
 CREATE = ("POST", "/sandboxes$")
 SECONDS = 30.0
 Make = Callable[..., OpenSandboxAdapter]
-
-
-class QuickClock(SystemClock):
-    """Real time, in which waiting takes none: what is waited for happens on the next look."""
-
-    def __init__(self) -> None:
-        self.waited = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.waited
-
-    def sleep(self, seconds: float) -> None:
-        self.waited += seconds
 
 
 @pytest.fixture(params=["docker"])

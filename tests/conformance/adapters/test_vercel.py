@@ -17,7 +17,7 @@ from differently_adapters.providers.vercel import VercelAdapter, VercelConfig
 from differently_adapters.providers.vercel.wire import TAG_INSTALLATION, TAG_SANDBOX
 from differently_adapters.testing import AdapterConformance, CannotHappen, Mishap
 from differently_core.contract import Adapter, AdapterContext, Operation, Owner, Target
-from differently_core.runtime.clock import SystemClock
+from tests.conformance.adapters.stand_in.clock import QuickClock
 from tests.conformance.adapters.stand_in.faults import Act, Go
 from tests.conformance.adapters.stand_in.http import Reply, Request, told
 from tests.conformance.adapters.stand_in.under_test import ALWAYS, Route, UnderTest
@@ -139,7 +139,7 @@ class VercelUnderTest(UnderTest):
 def client(fake: FakeVercel, **config: object) -> VercelAdapter:
     told = {"apiUrl": f"{fake.url}/api", "teamId": TEAM, "projectId": PROJECT, "allowHttp": True, "allowLoopback": True,
             **config}  # fmt: skip
-    context = AdapterContext("pool", "inst_any", VercelConfig.model_validate(told), SystemClock(), {"token": TOKEN})
+    context = AdapterContext("pool", "inst_any", VercelConfig.model_validate(told), QuickClock(), {"token": TOKEN})
     return VercelAdapter(context)
 
 

@@ -43,7 +43,7 @@ from differently_core.errors import (
 )
 from differently_core.model.exec import ExecRequest
 from differently_core.model.resources import Size
-from differently_core.runtime.clock import SystemClock
+from tests.conformance.adapters.stand_in.clock import QuickClock
 from tests.conformance.adapters.stand_in.faults import Fault, drop_after, html, reflect
 from tests.conformance.adapters.stand_in.http import Reply
 from tests.conformance.adapters.vercel_fake import FakeVercel
@@ -71,7 +71,7 @@ def make(fake: FakeVercel) -> Iterator[Make]:
     def make(**config: object) -> VercelAdapter:
         told = {"apiUrl": f"{fake.url}/api", "teamId": TEAM, "projectId": PROJECT, "allowHttp": True,
                 "allowLoopback": True, **config}  # fmt: skip
-        context = AdapterContext("pool", "inst_a", VercelConfig.model_validate(told), SystemClock(), {"token": TOKEN})
+        context = AdapterContext("pool", "inst_a", VercelConfig.model_validate(told), QuickClock(), {"token": TOKEN})
         made.append(VercelAdapter(context))
         return made[-1]
 

@@ -49,6 +49,8 @@ class Box:
     awake: threading.Event = field(default_factory=threading.Event)
     commands: dict[str, Command] = field(default_factory=dict)
     sessions: set[str] = field(default_factory=set)
+    ran: bool = False
+    """Something was started in it."""
 
     def __post_init__(self) -> None:
         self.awake.set()
@@ -80,6 +82,8 @@ class Box:
 
     def signal_all(self, number: int) -> None:
         """Every process that came of this sandbox, also those that left their process group."""
+        if not self.ran:
+            return
         mark = f"{MARKER}={self.id}".encode()
         for entry in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
@@ -107,6 +111,7 @@ class Command:
         self._changed = threading.Condition()
         self.files = {name: box.root / f".execd-{self.id}.{name}" for name in ("stdout", "stderr")}
         handles = {name: path.open("wb") for name, path in self.files.items()}
+        box.ran = True
         self._process = subprocess.Popen(
             [SHELL, "-c", self.content],
             cwd=box.real(body["cwd"]) if body.get("cwd") else box.home,

@@ -28,6 +28,8 @@ class Box:
     id: str
     root: Path
     env: dict[str, str] = field(default_factory=dict)
+    ran: bool = False
+    """Something was started in it."""
 
     def __post_init__(self) -> None:
         for folder in (self.home, self.tmp):
@@ -67,6 +69,7 @@ class Box:
         merged: bool = False,
     ) -> subprocess.Popen[bytes]:
         """Raises `FileNotFoundError` for a program or a directory that is not there."""
+        self.ran = True
         return subprocess.Popen(
             list(argv), cwd=self.real(cwd) if cwd else self.home, env={**self.environment, **(env or {})}, stdin=stdin,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT if merged else subprocess.PIPE, start_new_session=True,
@@ -91,6 +94,8 @@ class Box:
         return to
 
     def signal_all(self, number: int) -> None:
+        if not self.ran:
+            return
         mark = f"{MARK}={self.root}".encode()  # an id may be the same in another test that runs now
         for entry in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):

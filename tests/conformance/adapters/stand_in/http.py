@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, BinaryIO
@@ -79,16 +81,33 @@ class Server(ThreadingHTTPServer):
         self.keep_alive = keep_alive
         self.answerer = answerer
         self.is_up = is_up
-        self.thread = threading.Thread(target=self.serve_forever, args=(0.05,), name="stand-in", daemon=True)
+        self._closing = False
+        self.thread = threading.Thread(target=self._take_each, name="stand-in", daemon=True)
         self.thread.start()
+
+    def _take_each(self) -> None:
+        """As `serve_forever`, which looks only now and then whether it should end; and there is one of these a test."""
+        while True:
+            try:
+                request, address = self.get_request()
+            except OSError:
+                if self._closing:
+                    return
+                continue
+            if self._closing:
+                self.shutdown_request(request)
+                return
+            self.process_request(request, address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is no news."""
 
     def close(self) -> None:
-        self.shutdown()
-        self.server_close()
+        self._closing = True
+        with suppress(OSError):
+            socket.create_connection((str(self.server_address[0]), self.server_port), 1).close()  # the wait's end
         self.thread.join(5)
+        self.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):
