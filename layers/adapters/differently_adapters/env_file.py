@@ -5,6 +5,7 @@ It lies on the disk and so in snapshots; a sandbox made from one gets its own in
 
 from __future__ import annotations
 
+import base64
 import shlex
 from collections.abc import Mapping
 from typing import Final
@@ -19,3 +20,12 @@ STORE: Final = f'umask 077; mkdir -p "$HOME/.differently" && cat > {_FILE}.$$ &&
 def text_of(env: Mapping[str, str]) -> bytes:
     """Never empty, for an empty input may look like none."""
     return "".join(["\n", *(f"export {name}={shlex.quote(value)}\n" for name, value in env.items())]).encode()
+
+
+STORED: Final = b"stored"
+
+
+def line_of(env: Mapping[str, str]) -> str:
+    """A shell line that stores it without an input, and prints `STORED` when it has."""
+    text = shlex.quote(base64.b64encode(text_of(env)).decode())
+    return f"printf %s {text} | base64 -d | ( {STORE} ) && echo {STORED.decode()}"

@@ -46,12 +46,24 @@ _NOT_STARTED: Final = frozenset({"invalid_argument", "not_found", "permission_de
 
 
 class Envd:
-    """The agent of one sandbox: a `Shell`, and files under absolute paths. `token` is for those that want one."""
+    """The agent of one sandbox: a `Shell`, and files under absolute paths. `token` is for those that want one.
+
+    `user` is whose commands and files they are; older agents refuse to choose one, newer ones have a default.
+    """
 
     def __init__(
-        self, http: Http, endpoint: Endpoint, headers: Mapping[str, str], token: str | None, clock: Clock
+        self,
+        http: Http,
+        endpoint: Endpoint,
+        headers: Mapping[str, str],
+        token: str | None,
+        clock: Clock,
+        user: str | None = None,
     ) -> None:
-        sent = {**headers, TOKEN_HEADER: token} if token else headers
+        sent = {**headers, TOKEN_HEADER: token} if token else dict(headers)
+        if user is not None:
+            sent["authorization"] = f"Basic {base64.b64encode(f'{user}:'.encode()).decode()}"
+        self._user = {"username": user} if user is not None else {}
         self._http = http.at(endpoint, sent, secrets=[token] if token else [])
         self._ids = SystemIds(clock)
 
@@ -77,15 +89,15 @@ class Envd:
     def upload(self, path: str, data: Iterable[bytes]) -> None:
         kind, body = multipart([Part("file", data)], self._ids.new("b"))
         call = Call(
-            "POST", "/files", Deadlines(FILE_SECONDS), query={"path": path}, headers={"content-type": kind},
-            content=body,
+            "POST", "/files", Deadlines(FILE_SECONDS), query={"path": path, **self._user},
+            headers={"content-type": kind}, content=body,
         )  # fmt: skip
         self._http.answer(call)
 
     def download(self, path: str) -> Iterator[bytes]:
         call = Call(
-            "GET", "/files", Deadlines(FILE_SECONDS), query={"path": path}, answer_bytes_max=FILE_BYTES_MAX,
-            accept="application/octet-stream",
+            "GET", "/files", Deadlines(FILE_SECONDS), query={"path": path, **self._user},
+            answer_bytes_max=FILE_BYTES_MAX, accept="application/octet-stream",
         )  # fmt: skip
         with self._http.stream(call) as answer:
             yield from answer.chunks()

@@ -64,6 +64,7 @@ KINDS: Mapping[str, Row] = {
     ),
     "blaxel": Row(f"{_PROVIDERS}.blaxel", "BlaxelAdapter", TrustList.ALWAYS_EXTERNAL),
     "boat": Row(f"{_PROVIDERS}.boat", "BoatAdapter", TrustList.ALWAYS_EXTERNAL),
+    "cubesandbox": Row(f"{_PROVIDERS}.cubesandbox", "CubeSandboxAdapter", TrustList.OPERATOR_DECLARES),
     "daytona": Row(f"{_PROVIDERS}.daytona", "DaytonaAdapter", TrustList.OPERATOR_DECLARES),
     "devhost": Row(f"{_PROVIDERS}.devhost", "DevhostAdapter", TrustList.DEV_ONLY),
     "e2b": Row(f"{_PROVIDERS}.e2b", "E2bAdapter", TrustList.OPERATOR_DECLARES),
