@@ -54,7 +54,7 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
         "api", "differently_api.boot.authorizer.handler", 5, (G.KEYS, G.PEPPER), "proves API keys",
     ),
     "control": Function(
-        "api", "differently_api.boot.control.handler", 29, (G.CONFIG, G.STATE, G.LOG, *_NUDGES),
+        "api", "differently_api.boot.control.handler", 29, (G.CONFIG, G.STATE, G.LOG, G.HISTORY, *_NUDGES),
         "sandboxes as records",
     ),
     "admin": Function(
@@ -64,7 +64,7 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
     ),
     "data": Function(
         "api", "differently_api.boot.data.handler", 900,
-        (G.CONFIG, G.STATE, G.LOG, *_NUDGES, G.UNSEAL, G.VAULT, G.STAGE), "commands, files and waits",
+        (G.CONFIG, G.STATE, G.LOG, G.HISTORY, *_NUDGES, G.UNSEAL, G.VAULT, G.STAGE), "commands, files and waits",
         reaches_backends=True,
     ),
     "worker": Function(
@@ -87,7 +87,7 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
         reaches_backends=True,
     ),
     "sealer": Function(
-        "scheduler", "differently_scheduler.boot.sealer.handler", 60, (G.FOLLOW, G.HISTORY, G.CHAIN),
+        "scheduler", "differently_scheduler.boot.sealer.handler", 60, (G.CONFIG, G.FOLLOW, G.HISTORY, G.CHAIN),
         "seals events into chains",
     ),
 }  # fmt: skip

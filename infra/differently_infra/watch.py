@@ -90,6 +90,15 @@ ALARMS: Final = (
         "pools-fail", "Passes over pools that came to nothing, for half an hour",
         (_counted("PoolsNotReconciled", "reconcile"),), above=5, periods=6,
     ),
+    Alarm(
+        "seals-fail", "Events that could not be sealed, or had to be found by comparing",
+        tuple(_counted(metric, "sealer") for metric in ("SealFailures", "EventsMissed", "EventsUnreadable")),
+    ),
+    Alarm(
+        "seals-late", "Events were sealed more than five minutes after they were written",
+        (Series(NAMESPACE, "SealLag", {"service": "sealer"}, "Maximum"),), above=300,
+    ),
+    Alarm("log-touched", "Somebody changed or removed events in the log", (_counted("EventsTouched", "sealer"),)),
     Alarm("adapter-faults", "An adapter broke its contract", (_counted("AdapterFaults", "worker"),)),
 )  # fmt: skip
 """Each series of each costs ten cents a month."""

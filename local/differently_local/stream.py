@@ -32,6 +32,7 @@ READ_MAX: Final = 1000
 IDLE_SECONDS: Final = 0.5
 AGAIN_SECONDS: Final = 1.0
 AGAIN_SECONDS_MAX: Final = 30.0
+COMPARE_SECONDS: Final = 300.0
 TRIES_MAX: Final = 10
 """Then the record is passed over, as Lambda sends it to the queue of what failed."""
 Record = dict[str, Any]
@@ -115,13 +116,20 @@ class Followers:
     """All consumers of one stream."""
 
     def __init__(self, core: Core, endpoint: str, arn: str, consumers: Mapping[str, Entry] = CONSUMERS) -> None:
+        self._core = core
         self._pulses = [
             Pulse(name, Follower(consumer, core, Source(endpoint, arn)).beat) for name, consumer in consumers.items()
         ]
+        self._pulses.append(Pulse("compare", self._compare))
 
     def start(self) -> None:
         for pulse in self._pulses:
             pulse.start()
+
+    def _compare(self) -> float:
+        """What was written just before the last run ended, whose stream is gone, is sealed now."""
+        attempt(sealer.handle, self._core, sealer.Compare(everything=True).event())
+        return COMPARE_SECONDS
 
     def stop(self, seconds: float = 3.0) -> bool:
         end = time.monotonic() + seconds

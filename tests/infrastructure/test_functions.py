@@ -60,7 +60,7 @@ def test_a_message_that_cannot_be_delivered_ends_in_a_queue(deployed: Deployed) 
         json.dumps(entry["Properties"]["FunctionName"]): entry["Properties"]
         for entry in deployed.resources("AWS::Lambda::EventInvokeConfig").values()
     }
-    assert len(configured) == 3
+    assert len(configured) == 4
     for entry in configured.values():
         assert "Failed" in json.dumps(entry["DestinationConfig"]["OnFailure"])
         assert entry["MaximumEventAgeInSeconds"] == 300
@@ -103,9 +103,19 @@ def test_the_clock_sends_three_messages_that_the_tick_reads(deployed: Deployed) 
     from differently_scheduler.messages import TICK, Passes, Probe, Sweep, read
 
     (rule,) = deployed.resources("AWS::Events::Rule").values()
-    messages = [read(TICK, json.loads(target["Input"])) for target in rule["Properties"]["Targets"]]
+    targets = [target for target in rule["Properties"]["Targets"] if "Tick" in json.dumps(target["Arn"])]
+    messages = [read(TICK, json.loads(target["Input"])) for target in targets]
     assert rule["Properties"]["ScheduleExpression"] == "rate(1 minute)"
     assert {type(message) for message in messages} == {Sweep, Probe, Passes}
+
+
+def test_the_clock_has_the_log_compared_with_its_chains(deployed: Deployed) -> None:
+    from differently_scheduler.messages import read
+    from differently_scheduler.sealer import CLOCK, Compare
+
+    (rule,) = deployed.resources("AWS::Events::Rule").values()
+    targets = [target for target in rule["Properties"]["Targets"] if "Sealer" in json.dumps(target["Arn"])]
+    assert {type(read(CLOCK, json.loads(target["Input"]))) for target in targets} == {Compare}
 
 
 def test_logs_are_kept_for_as_long_as_is_said(packages: Path, deployed: Deployed) -> None:

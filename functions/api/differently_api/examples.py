@@ -12,6 +12,7 @@ from differently_core.operations.forking import ForkSandbox
 from differently_core.operations.requests import CreateSandbox, Deletion, SandboxView, UpdateSandbox
 from differently_core.operations.snapshots import SnapshotView, TakeSnapshot
 
+from .routes.audit import AuditEvent
 from .routes.jobs import JobOutputView, StartJob
 from .routes.keys import CreateKey, NewKeyView, RotatedKeyView, RotateKey
 from .routes.policies import PutPolicy
@@ -30,13 +31,14 @@ PROJECT = "proj_01JBM2YB7H1K3M5R9S2W4Y6ZCD"
 KEY = "key_01JBM2YPQ8A2C4E6G1J3K5M7NP"
 NEXT_KEY = "key_01JBM3C2W5Y7A9D4F6H8K1N3QR"
 EXAMPLE_REQUEST_ID = "5e7c1a52-1d1f-4c0e-9d39-9f6c2a7b0c11"
+EVENT = "evt_01JBM2ZQ9A1B3C5D7E9F1G3H5J"
 AT = "2026-11-02T09:30:00Z"
 LATER = "2026-11-02T10:30:00Z"
 HASH = "da9d13d9051699d2aec96780cf903a5868fa9a66099957c64b61b2eecb17163d"
 
 PATH_EXAMPLES: Mapping[str, str] = {
     "id": SANDBOX, "job": "build-7", "org": ORG, "project": PROJECT, "key": KEY, "name": "eks-main", "scope": "global",
-    "kind": "opensandbox", "port": "3000", "snapshot": SNAPSHOT,
+    "kind": "opensandbox", "port": "3000", "snapshot": SNAPSHOT, "event": EVENT,
 }  # fmt: skip
 
 EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
@@ -86,6 +88,11 @@ EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
     CreateOrg: {"name": "Research", "weight": 1, "quota": {"maxConcurrent": 200}},
     UpdateOrg: {"weight": 3},
     CreateProject: {"name": "Agents"},
+    AuditEvent: {
+        "seq": 41, "hash": "ypq7Y3VkDmZPgCV3r1iFx2ZC1FcMKQbWb4oo3Y0vXjI=", "id": EVENT, "org": ORG,
+        "at": "2026-11-02T09:30:00.000000Z", "actor": KEY, "requestId": EXAMPLE_REQUEST_ID, "action": "sandbox.create",
+        "target": SANDBOX, "project": PROJECT, "pool": "eks-main", "after": "provisioning",
+    },
     RepairQuota: {"dryRun": True},
     RepairView: {
         "held": {

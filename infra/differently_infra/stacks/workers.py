@@ -30,6 +30,8 @@ STREAM_BATCH_MAX = 100
 STREAM_RETRIES_MAX = 10
 """What fails so often is passed over, to the queue of what failed; its row stays in the log."""
 DEAD_END = "It is where dead letters go."
+SEALER_CLOCK = {"Compare": {"kind": "compare"}}
+"""What the sealer is sent each minute."""
 CLOCK = {
     "Sweep": {"kind": "sweep", "seconds": SWEEP_SECONDS},
     "Probe": {"kind": "probe"},
@@ -94,7 +96,7 @@ class WorkersStack(Stack):
         accept(
             dispatch, "Serverless-LambdaEventSourceMappingDestination", "The queue itself has a queue for dead letters."
         )
-        for name in ("worker", "reconcile", "tick"):
+        for name in ("worker", "reconcile", "tick", "sealer"):
             lambda_.EventInvokeConfig(
                 self,
                 f"{name.capitalize()}Invoke",
@@ -140,4 +142,11 @@ class WorkersStack(Stack):
                 for message in CLOCK.values()
             ],
         )  # fmt: skip
+        for message in SEALER_CLOCK.values():
+            rule.add_target(
+                targets.LambdaFunction(
+                    self.functions["sealer"], event=events.RuleTargetInput.from_object(message), retry_attempts=0,
+                    max_event_age=Duration.minutes(1),
+                )
+            )  # fmt: skip
         accept(rule, "Serverless-EventBusDLQ", "The next minute's message is the same; an alarm tells when none comes.")

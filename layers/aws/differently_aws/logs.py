@@ -65,6 +65,7 @@ METRICS: Final = (
         "sealed", "Seals", ("service",), {"events": ("EventsSealed", "Count"), "lagSeconds": ("SealLag", "Seconds")}
     ),
     Metric("not sealed", "SealFailures"),
+    Metric("events missed", "MissedRounds", ("service",), {"events": ("EventsMissed", "Count")}),
     Metric("event unreadable", "EventsUnreadable"),
     Metric("event touched", "EventsTouched"),
     Metric("quota recounted", "QuotaRecounts", ("service",), {"drift": ("QuotaDrift", "Count")}),

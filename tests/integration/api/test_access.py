@@ -25,6 +25,7 @@ REFUSED = frozenset({REVOKED, EXPIRED, UNKNOWN, NOBODY})
 QUERIES = {
     "/v1/sandboxes/{id}/files/stat": "?path=a", "/v1/sandboxes/{id}/files/content": "?path=a",
     "/v1/sandboxes/{id}/wait": "?timeoutSeconds=0", "/v1/sandboxes/{id}/files": "?path=d",
+    "/v1/audit-events/consistency": "?fromSize=1",
 }  # fmt: skip
 
 
@@ -36,6 +37,7 @@ class Scene:
     owner: Tenant
     sandbox: str
     snapshot: str
+    event: str
     tokens: dict[str, str | None]
 
     def call(self, route: AnyRoute, caller: str) -> Reply:
@@ -43,11 +45,14 @@ class Scene:
         values = {
             "id": self.sandbox, "job": "build", "org": self.owner.org, "project": self.owner.project, "key": key.id,
             "name": "spare", "kind": "fake", "scope": self.owner.project, "port": "3000", "snapshot": self.snapshot,
+            "event": self.event,
         }  # fmt: skip
         path = route.path.format(**values) + QUERIES.get(route.path, "")
         lists = route.path in ("/v1/sandboxes", "/v1/snapshots") and route.method == "GET"
         if caller == OPERATOR and (lists or route.path.startswith("/v1/secrets")):
             path += f"?projectId={self.owner.project}"
+        if caller == OPERATOR and route.path.startswith("/v1/audit-events"):
+            path += f"{'&' if '?' in path else '?'}orgId={self.owner.org}"
         return self.world.call(route.method, path, self._body(route, caller), token=self.tokens[caller])
 
     def _body(self, route: AnyRoute, caller: str) -> Any:
@@ -100,7 +105,9 @@ def scene() -> Scene:
     }  # fmt: skip
     for token in (tokens[OWNER], tokens[SIBLING], tokens[STRANGER]):
         world.call("PUT", "/v1/secrets/spare", EXAMPLES[PutProjectSecret], token=token)
-    return Scene(world, owner, sandbox, snapshot, tokens)
+    world.seal()
+    event = world.call("GET", "/v1/audit-events", token=owner.token).json()["items"][0]["id"]
+    return Scene(world, owner, sandbox, snapshot, event, tokens)
 
 
 EXAMPLES_JOB = {"command": "make all", "timeoutSeconds": 3600}
@@ -117,7 +124,7 @@ def expected(route: AnyRoute, caller: str) -> int | None:
         return 403
     if caller in (SIBLING, STRANGER) and OWN_OBJECTS & set(route.params):
         return 404
-    if caller == STRANGER and "org" in route.params:
+    if caller == STRANGER and {"org", "event"} & set(route.params):
         return 404
     return None
 
@@ -142,7 +149,7 @@ def test_every_route_answers_every_caller_as_declared(scene: Scene, route: AnyRo
 def test_anothers_sandbox_and_none_are_told_apart_by_nothing(scene: Scene, route: AnyRoute) -> None:
     theirs = scene.call(route, STRANGER)
     nothing = "sbx_01JBM2ZQ5KD3V9T7C8R1X4W6YA"
-    none = Scene(scene.world, scene.owner, nothing, scene.snapshot, scene.tokens).call(route, STRANGER)
+    none = Scene(scene.world, scene.owner, nothing, scene.snapshot, scene.event, scene.tokens).call(route, STRANGER)
     assert (theirs.status, none.status) == (404, 404)
     said = [
         reply.raw.decode().replace(identity, "ID").replace(reply.headers["X-Request-Id"], "REQUEST")

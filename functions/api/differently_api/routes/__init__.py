@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..route import AnyRoute
+from .audit import ROUTES as AUDIT
 from .commands import ROUTES as COMMANDS
 from .files import ROUTES as FILES
 from .jobs import ROUTES as JOBS
@@ -43,4 +44,5 @@ ROUTES: tuple[AnyRoute, ...] = (
     *PLACEMENT,
     *TEMPLATES,
     *QUEUE,
+    *AUDIT,
 )

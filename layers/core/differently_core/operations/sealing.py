@@ -107,10 +107,10 @@ def _segments_from(store: Store, head: ChainHead, identity: str) -> Iterator[Seg
     if recent.next is None or (rows and rows[-1].newest < identity):
         yield from (row for row in reversed(rows) if row.newest >= identity)
         return
-    yield from segments(store, head.org, _first_reaching(store, head, identity))
+    yield from segments(store, head.org, first_reaching(store, head, identity))
 
 
-def _first_reaching(store: Store, head: ChainHead, identity: str) -> int:
+def first_reaching(store: Store, head: ChainHead, identity: str) -> int:
     """A place in the first segment whose `newest` is not below `identity`, by halving."""
     low, high = 0, head.size - 1
     while low < high:
