@@ -10,6 +10,29 @@ from typing import Any, ClassVar
 from ._model import Model
 
 
+class AuditEvent(Model):
+    """All but `seq` and `hash` is the event; its canonical JSON without these two is what the hash is of."""
+
+    seq: int
+    """Its place in its organization's chain, from 0; the index of its leaf."""
+    hash: str
+    """Of the leaf, in base64: SHA-256 of a zero byte and the event's canonical JSON."""
+    id: str
+    org: str
+    at: str
+    actor: str
+    """A key's id, or `system:` and the part that acted by itself."""
+    request_id: str
+    """The request that caused it."""
+    action: str
+    target: str
+    project: str | None
+    pool: str | None
+    before: str | None
+    after: str | None
+    details: dict[str, Any] | None
+
+
 class Blocker(Model):
     """A counter that does not let it in now."""
 
@@ -59,6 +82,16 @@ class ConditionsView(Model):
     reachable: ConditionView | None
     prepared: ConditionView | None
     admitted: ConditionView | None
+
+
+class ConsistencyView(Model):
+    """A consistency proof of RFC 6962; hashes in base64."""
+
+    from_size: int
+    to_size: int
+    from_root: str
+    to_root: str
+    path: list[str]
 
 
 class CostModel(Model):
@@ -543,6 +576,18 @@ class ProjectView(Model):
     created_at: datetime
 
 
+class ProofView(Model):
+    """An inclusion proof of RFC 6962; hashes in base64."""
+
+    event: str
+    seq: int
+    leaf_hash: str
+    tree_size: int
+    root_hash: str
+    path: list[str]
+    """What the leaf's hash is combined with, from the leaf up."""
+
+
 class QueueEntry(Model):
     sandbox: str
     org: str
@@ -849,6 +894,20 @@ class UploadView(Model):
 class Verified(Model):
     pool: str
     verified: bool = True
+
+
+class VerifyView(Model):
+    org: str
+    intact: bool
+    """Whether every event from `fromSeq` up to `toSeq` is there and as it was sealed, and the chain goes on."""
+    size: int
+    """Events that are sealed."""
+    root: str
+    """Of the tree over them, in base64."""
+    from_seq: int
+    to_seq: int
+    """The first event that was not looked at; go on with `fromSeq` of this until it is `size`."""
+    problem: str | None
 
 
 class Version(Model):
