@@ -13,6 +13,7 @@ from pydantic import BaseModel
 OWNERS: Mapping[str, str] = {
     "id": "project", "snapshot": "project", "project": "project", "job": "sandbox", "port": "sandbox",
     "org": "organization", "key": "operator", "name": "installation", "kind": "installation", "scope": "operator",
+    "event": "organization",
 }  # fmt: skip
 """Whose is what a path names. `name` on routes of tenants is a project's own, or shared by all and read alone."""
 OWNED_BY_OPERATORS = frozenset({"operator", "installation"})
@@ -44,6 +45,11 @@ NAMINGS = (
     Naming("GET /v1/secrets", "projectId", 404),
     Naming("GET /v1/secrets/{name}", "projectId", 404),
     Naming("DELETE /v1/secrets/{name}", "projectId", 404),
+    Naming("GET /v1/audit-events", "orgId", 404),
+    Naming("GET /v1/audit-events/verify", "orgId", 404),
+    Naming("GET /v1/audit-events/consistency", "orgId", 404),
+    Naming("GET /v1/audit-events/{event}/proof", "orgId", 404),
+    Naming("GET /v1/audit-events/export", "orgId", 404),
 )
 NEW_IDS = frozenset({"POST /v1/sandboxes/{id}/jobs id"})
 """Fields that name what the request itself makes."""

@@ -26,7 +26,7 @@ def plane() -> tuple[World, Tenant, Tenant, dict[str, str]]:
     world.call("PUT", "/v1/secrets/theirs", {"value": "a value of theirs"}, token=owning.token)
     theirs = {
         "projectId": owning.project, "snapshotId": made.json()["id"], "sandboxId": sandbox,
-        "secrets[].secret": "theirs", "mine": mine,
+        "secrets[].secret": "theirs", "orgId": owning.org, "mine": mine,
     }  # fmt: skip
     return world, asking, owning, theirs
 
@@ -36,7 +36,8 @@ def ask(world: World, naming: Naming, token: str, value: str, path: Mapping[str,
     target = route.path.format(**path)
     if naming.field in named(route.query):
         body: Any = None if route.body is NoBody else EXAMPLES[route.body]
-        return world.call(route.method, f"{target}?{naming.field}={value}", body, token=token)
+        needed = "&fromSize=1" if route.path.endswith("/consistency") else ""
+        return world.call(route.method, f"{target}?{naming.field}={value}{needed}", body, token=token)
     given = [{"secret": value, "env": "TOKEN"}] if naming.field.startswith("secrets") else value
     return world.call(route.method, target, {naming.field.partition("[")[0]: given}, token=token)
 
@@ -46,10 +47,11 @@ def test_what_is_a_strangers_is_as_if_it_were_not_there(
     plane: tuple[World, Tenant, Tenant, dict[str, str]], naming: Naming
 ) -> None:
     world, asking, owning, theirs = plane
-    path = {"id": theirs["mine"], "name": "theirs"}
+    path = {"id": theirs["mine"], "name": "theirs", "event": "evt_01JBM2ZQ9A1B3C5D7E9F1G3H5J"}
     nothing = {
         "projectId": "proj_01JBM2YB7H1K3M5R9S2W4Y6ZCD", "snapshotId": "snap_01JBM2ZQ7M0N4P6R8T1V3X5Z7B",
         "sandboxId": "sbx_01JBM2ZQ5KD3V9T7C8R1X4W6YA", "secrets[].secret": "nobodys",
+        "orgId": "org_01JBM2Y0G4S8N6P2Q7T3V5X9ZB",
     }[naming.field]  # fmt: skip
     value = theirs[naming.field]
     told, none = (ask(world, naming, asking.token, named, path) for named in (value, nothing))
