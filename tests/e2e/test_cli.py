@@ -194,6 +194,111 @@ def test_a_login_is_tried_kept_for_its_owner_alone_and_used(
     assert call("logout", "work", "--yes").out == "forgot work\n"
 
 
+# What operators do
+
+
+def fed(monkeypatch: pytest.MonkeyPatch, here: Path, text: str) -> Any:
+    """Standard input that is no terminal."""
+    (here / "input").write_text(text)
+    file = (here / "input").open()
+    monkeypatch.setattr("sys.stdin", file)
+    return file
+
+
+def test_a_pool_is_made_by_what_its_kind_says_of_itself(call: Call, here: Path) -> None:
+    listed = call("pool", "kinds", "-o", "json").json()
+    assert "devhost" in [entry["kind"] for entry in listed]
+    shown = call("pool", "kinds", "devhost").out
+    assert shown.startswith("devhost: ")
+    assert "root" in shown
+    missing = call("pool", "create", "second", "--kind", "devhost", "--max-concurrency", "3")
+    assert (missing.code, "--set root=…" in missing.err) == (2, True)
+    wrong = call("pool", "create", "second", "--kind", "devhost", "--max-concurrency", "3", "--set", "rot=x")
+    assert (wrong.code, "there are: root" in wrong.err) == (2, True)
+    (here / "root").mkdir()
+    words = [
+        "pool",
+        "create",
+        "second",
+        "--kind",
+        "devhost",
+        "--max-concurrency",
+        "3",
+        "--set",
+        f"root={here / 'root'}",
+    ]
+    assert call(*words, "--dry-run", "-o", "json").json()["name"] == "second"
+    assert call(*words, "-o", "json").json()["config"]["root"] == str(here / "root")
+    assert call("pool", "update", "second", "--max-concurrency", "4", "-o", "json").json()["maxConcurrency"] == 4
+    assert call("pool", "drain", "second").out == "draining\n"
+    assert call("pool", "undrain", "second").out == "active\n"
+    assert call("pool", "verify", "second").out == "verified\n"
+    assert "second" in [entry["name"] for entry in call("pool", "list", "-o", "json").json()]
+    assert [entry["pool"] for entry in call("pool", "reconcile", "second", "-o", "json").json()] == ["second"]
+    asked = call("pool", "rm", "second")
+    assert (asked.code, "--yes" in asked.err) == (2, True)
+    assert call("pool", "rm", "second", "--yes").out == "second\n"
+
+
+def test_tenants_their_quotas_and_keys(call: Call) -> None:
+    org = call("org", "create", "research", "--weight", "2").out.strip()
+    assert call("org", "update", org, "--name", "research 2", "-o", "json").json()["name"] == "research 2"
+    project = call("project", "create", org, "agents").out.strip()
+    assert [entry["id"] for entry in call("project", "list", org, "-o", "json").json()] == [project]
+    changed = call("quota", "set", project, "maxConcurrent=7", "maxCPU=null", "-o", "json").json()
+    assert (changed["limits"]["maxConcurrent"], changed["limits"]["maxCPU"]) == (7, None)
+    assert "limit maxConcurrent" in call("quota", "get", project).out
+    assert call("quota", "repair", org, "--dry-run", "-o", "json").json()["repaired"] is False
+    assert call("quota", "set", project, "maxConcurrent=many").code == 2
+    assert call("quota", "get", "sbx_1").code == 2
+    made = call("key", "create", "staging", "--project", project)
+    assert made.out.startswith("dk_")
+    assert made.out.strip() not in made.err
+    (key,) = call("key", "list", "--org", org, "-o", "json").json()
+    assert call("key", "rotate", key["id"], "--grace", "0").out.startswith("dk_")
+    assert call("key", "revoke", key["id"], "--yes").code == 0
+    assert call("key", "create", "both").code == 2
+    assert call("org", "suspend", org, "--reason", "invoice").out == "suspended\n"
+    assert call("org", "unsuspend", org).out == "active\n"
+    assert call("project", "archive", project, "--yes").out in ("archiving\n", "archived\n")
+    assert call("org", "rm", org, "--yes").code == 0
+
+
+def test_rules_and_what_sandboxes_start_from(call: Call, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    org = call("org", "create", "rules").out.strip()
+    (here / "rules.json").write_text('{"external": "never", "secretsInEnv": true}')
+    assert call("policy", "set", org, "rules.json").json()["rules"]["secretsInEnv"] is True
+    whole = call("policy", "get", org).json()
+    whole["rules"]["secretsInEnv"] = False
+    (here / "whole.json").write_text(json.dumps(whole))
+    assert call("policy", "set", org, "whole.json", "--if-version", "1").json()["version"] == 2
+    stale = call("policy", "set", org, "rules.json", "--if-version", "1")
+    assert (stale.code, "(invalid_state)" in stale.err) == (1, True)
+    assert org in [entry["scope"] for entry in call("policy", "list", "-o", "json").json()]
+    assert call("policy", "rm", org, "--yes").out == f"{org}\n"
+    (here / "bad.json").write_text("[]")
+    assert call("policy", "set", org, "bad.json").code == 2
+    assert call("template", "set", "small", "--memory", "64", "-o", "json").json()["resources"]["memoryMiB"] == 64
+    assert call("template", "get", "small", "-o", "json").json()["version"] == 1
+    assert "small" in call("template", "list").out
+    (here / "defaults.json").write_text('{"ttlSeconds": 900}')
+    assert call("profile", "set", "tests", "defaults.json").json()["defaults"]["ttlSeconds"] == 900
+    assert call("profile", "rm", "tests", "--yes").code == 0
+    assert call("template", "rm", "small", "--yes").code == 0
+    with fed(monkeypatch, here, "a value of a secret\n"):
+        kept = call("secret", "set", "token")
+    assert (kept.code, "a value of a secret" in kept.out + kept.err) == (0, False)
+    assert [entry["name"] for entry in call("secret", "list", "-o", "json").json()] == ["token"]
+    assert call("secret", "rm", "token", "--yes").code == 0
+    with fed(monkeypatch, here, "first\nsecond\n"):
+        kept = call("credential", "set", "vendor", "api_key", "team", "-o", "json")
+    assert kept.json()["fields"] == ["api_key", "team"]
+    with fed(monkeypatch, here, ""):
+        assert call("credential", "set", "vendor", "api_key").code == 2
+    assert call("credential", "rm", "vendor", "--yes").code == 0
+    call("org", "rm", org, "--yes")
+
+
 def program(here: Path, *words: str) -> list[str]:
     return [sys.executable, "-c", "from differently.cli import main; main()", *words]
 

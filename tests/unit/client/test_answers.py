@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 import pytest
 
@@ -76,7 +76,7 @@ def test_what_is_absent_is_none_or_empty() -> None:
     found = SandboxView.from_dict(SANDBOX)
     assert (found.pool, found.labels, found.waiting_for, found.attempts) == (None, {}, [], 0)
     assert found.conditions.seen is None
-    assert found.created_at == datetime(2026, 11, 2, 9, 30, 0, 123456, tzinfo=UTC)
+    assert found.created_at == datetime(2026, 11, 2, 9, 30, 0, 123456, tzinfo=timezone.utc)
     assert found.classification == "default"
 
 

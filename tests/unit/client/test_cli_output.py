@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 import pytest
 
@@ -98,7 +98,7 @@ def test_exit_codes_tell_kinds_of_failures_apart(failure: BaseException, code: i
 
 
 def test_ages_and_sizes_read_well() -> None:
-    now = datetime(2026, 11, 2, 12, tzinfo=UTC)
+    now = datetime(2026, 11, 2, 12, tzinfo=timezone.utc)
     told = [output.age(f"2026-11-{day}Z", now) for day in ("02T11:59:30", "02T11:10:00", "02T01:00:00")]
     assert (told, output.age("2026-10-01T00:00:00Z", now), output.age(None)) == (["30s", "50m", "11h"], "32d", "-")
     assert [size(count) for count in (0, 9999, 20_000, 50 * 1024**2, 40 * 1024**3)] == [

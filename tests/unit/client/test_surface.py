@@ -66,3 +66,11 @@ def test_the_client_without_asyncio_is_current() -> None:
         [sys.executable, ROOT / "scripts" / "sync_client.py", "--check"], capture_output=True, text=True
     )
     assert run.returncode == 0, run.stderr
+
+
+def test_the_written_reference_of_the_command_line_is_current() -> None:
+    """If not: python -m differently.cli.reference docs/reference/cli.md"""
+    pytest.importorskip("typer")
+    from differently.cli.reference import page
+
+    assert (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8") == page()

@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 import typer
 
 from .._version import VERSION
-from . import execution, kept, logins, sandboxes, service
+from . import execution, kept, logins, pools, rules, sandboxes, service, tenancy
 from .session import SESSION
 
 app = typer.Typer(
@@ -43,7 +43,10 @@ def options(
     SESSION.url = url
 
 
-for group in (sandboxes.app, execution.jobs, kept.snapshots, kept.ports):
+for group in (
+    sandboxes.app, execution.jobs, kept.snapshots, kept.ports, rules.secrets, rules.templates, rules.profiles,
+    pools.app, pools.credentials, rules.policies, tenancy.orgs, tenancy.projects, tenancy.quotas, tenancy.keys,
+):  # fmt: skip
     app.add_typer(group)
 for module in (logins, execution, service):
     module.add_to(app)
