@@ -1,8 +1,7 @@
 """Commands in sandboxes: run one as if it ran here, or leave it there as a job."""
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
@@ -17,8 +16,6 @@ from .session import OutputOption, ProjectOption, connected, pairs, project_of
 from .watching import Line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from .._sync.sandbox import Sandbox
 
 jobs = typer.Typer(name="job", help="Commands that run in the background.", no_args_is_help=True)
@@ -78,7 +75,7 @@ def run(
 
 
 def _run(
-    sandbox: Sandbox, words: list[str], cwd: str | None, env: list[str] | None, stdin: bool, timeout: int
+    sandbox: "Sandbox", words: list[str], cwd: Optional[str], env: Optional[list[str]], stdin: bool, timeout: int
 ) -> None:  # fmt: skip
     options: dict[str, Any] = {"cwd": cwd, "env": pairs(env or [], "variable") or None, "timeout_seconds": timeout}
     data = sys.stdin.buffer.read() if stdin else None
@@ -93,7 +90,7 @@ def _run(
     raise typer.Exit(code)
 
 
-def _streamed(sandbox: Sandbox, events: Iterator[Event], timeout: int) -> int:
+def _streamed(sandbox: "Sandbox", events: Iterator[Event], timeout: int) -> int:
     try:
         return written(events, timeout)
     except KeyboardInterrupt:
@@ -105,7 +102,7 @@ def _streamed(sandbox: Sandbox, events: Iterator[Event], timeout: int) -> int:
 
 
 def _as_job(
-    sandbox: Sandbox, words: list[str], data: bytes | None, options: dict[str, Any]
+    sandbox: "Sandbox", words: list[str], data: Optional[bytes], options: dict[str, Any]
 ) -> int:  # fmt: skip
     job = sandbox.jobs.start(command_of(words), stdin=data, **options)
     try:

@@ -1,13 +1,11 @@
 """What outlives a sandbox, and what leads into one: snapshots and ports."""
 
-from __future__ import annotations
-
 from typing import Annotated, Optional
 
 import typer
 
 from .output import Format, age, say, show, show_list
-from .sandboxes import IdArgument, LabelOption, MemoryTooOption, TimeoutOption, TtlOption, WaitOption, _settled
+from .sandboxes import IdArgument, LabelOption, MemoryTooOption, TimeoutOption, TtlOption, WaitOption, settled
 from .session import LimitOption, OutputOption, ProjectOption, connected, pairs, project_of
 from .watching import Line
 
@@ -87,7 +85,7 @@ def restore(
         made = client.sandboxes.create(
             snapshot=snapshot, labels=pairs(label or [], "label") or None, ttl_seconds=ttl, wait=False
         )
-        _settled(made, wait, timeout, output)
+        settled(made, wait, timeout, output)
 
 
 @ports.command("open")

@@ -1,7 +1,5 @@
 """Logins: which servers and keys this program knows, in a file that only you can read."""
 
-from __future__ import annotations
-
 import sys
 from typing import Annotated, Optional
 

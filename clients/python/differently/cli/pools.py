@@ -1,7 +1,5 @@
 """Pools and their credentials: for operators."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Optional
 
 import typer

@@ -1,7 +1,5 @@
 """Policies, templates, profiles, and the secrets that sandboxes may be given."""
 
-from __future__ import annotations
-
 from typing import Annotated, Optional
 
 import typer

@@ -1,7 +1,5 @@
 """Sandboxes: make, find, change, move and end them."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
@@ -75,7 +73,7 @@ DETAILS = (
 """What people ask of a sandbox; `-o json` has all of it."""
 
 
-def egress_of(allowed: list[str] | None) -> dict[str, list[str]] | None:
+def egress_of(allowed: Optional[list[str]]) -> Optional[dict[str, list[str]]]:
     if not allowed:
         return None
     return {"allow": [] if allowed == ["none"] else allowed}
@@ -107,10 +105,10 @@ def create(
             priority=priority, preemptible=preemptible or None, idempotency_key=key,
             project=project_of(client, project), wait=False,
         )  # fmt: skip
-        _settled(made, wait, timeout, output)
+        settled(made, wait, timeout, output)
 
 
-def _settled(made: Sandbox, wait: bool, timeout: float | None, output: Format) -> None:
+def settled(made: "Sandbox", wait: bool, timeout: Optional[float], output: Format) -> None:
     """Its id, once it runs; where it does not come so far, still its id."""
     if wait:
         try:
@@ -214,10 +212,10 @@ def fork(
             kind="memory" if memory_too else None, labels=pairs(label or [], "label") or None,
             env=pairs(env or [], "variable") or None, ttl_seconds=ttl, wait=False,
         )  # fmt: skip
-        _settled(made, wait, timeout, output)
+        settled(made, wait, timeout, output)
 
 
-def _move(kind: str, id: str, wait: bool, timeout: float | None) -> None:
+def _move(kind: str, id: str, wait: bool, timeout: Optional[float]) -> None:
     with connected() as client:
         sandbox = client.sandboxes.get(id)
         options: dict[str, Any] = {"wait": wait, "timeout_seconds": timeout}

@@ -1,7 +1,5 @@
 """Questions to the server itself."""
 
-from __future__ import annotations
-
 import typer
 
 from .._version import VERSION

@@ -1,7 +1,5 @@
 """Organizations, projects, quotas and keys: for operators."""
 
-from __future__ import annotations
-
 import json
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -29,7 +27,7 @@ StopOption = Annotated[bool, typer.Option("--stop-running", help="Also stop what
 COLUMNS = (("ID", "id"), ("NAME", "name"), ("STATE", "state"), ("CREATED", "createdAt"))
 
 
-def tenants_of(client: Client, id: str) -> Orgs | Projects:
+def tenants_of(client: "Client", id: str) -> "Orgs | Projects":
     """By the id's prefix."""
     if id.startswith("org_"):
         return client.orgs
