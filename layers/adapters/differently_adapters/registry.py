@@ -62,6 +62,7 @@ KINDS: Mapping[str, Row] = {
     "aws-lambda-microvms": Row(
         f"{_PROVIDERS}.aws_lambda_microvms", "LambdaMicrovmAdapter", TrustList.OPERATOR_DECLARES
     ),
+    "azure-sessions": Row(f"{_PROVIDERS}.azure_sessions", "AzureSessionsAdapter", TrustList.OPERATOR_DECLARES),
     "blaxel": Row(f"{_PROVIDERS}.blaxel", "BlaxelAdapter", TrustList.ALWAYS_EXTERNAL),
     "boat": Row(f"{_PROVIDERS}.boat", "BoatAdapter", TrustList.ALWAYS_EXTERNAL),
     "cubesandbox": Row(f"{_PROVIDERS}.cubesandbox", "CubeSandboxAdapter", TrustList.OPERATOR_DECLARES),
