@@ -72,6 +72,10 @@ price: dev-env ## What this configuration costs in a month without use
 cloud-bootstrap: layers cdk-env ## Prepare an AWS account and Region for deployments, once
 	@$(CDK) bootstrap --no-notices
 
+.PHONY: preflight
+preflight: dev-env ## Tell what would make a deployment fail, and what to do about it; changes nothing
+	@.venv/bin/python -m differently_infra.preflight
+
 .PHONY: deploy
 deploy: layers cdk-env ## Deploy or update every stack in the AWS account of your credentials
 	@$(CDK) deploy --all --no-notices
