@@ -89,7 +89,7 @@ class Deployment:
             machine=arn("states", f"stateMachine:{names.machine}"),
             pepper=self.secrets.pepper.secret_arn,
             secrets_key=self.data.secrets_key.key_arn,
-            staged=self.data.staging.arn_for_objects("uploads/*"),
+            staged=f"{self.data.export_value(self.data.staging.bucket_arn)}/uploads/*",
             credentials=configuration.adapters.credential_arns,
         )
         return Surroundings(

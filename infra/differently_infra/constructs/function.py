@@ -22,7 +22,6 @@ from ..permissions import IN_VPC, LOGGING, Resources, statements
 
 WRAPPER = "/opt/bin/stream"
 TRACED = "A request is followed by its id through every log line instead."
-OWN_STREAMS = "A log group's own streams."
 STAGED = "The names of uploads are not known beforehand; they lie under one prefix of a bucket that holds nothing else."
 VPC_REASON = "Lambda makes the interfaces of a VPC function in its name; EC2 knows no resource for that beforehand."
 
@@ -152,11 +151,18 @@ def _role(scope: Construct, name: str, around: Surroundings, log_group: logs.Log
     if in_vpc(chosen, name):
         role.add_to_policy(iam.PolicyStatement(sid="Vpc", actions=list(IN_VPC), resources=["*"]))
         accept(role, "AwsSolutions-IAM5[Resource::*]", VPC_REASON)
-    reasons = [OWN_STREAMS, *([VPC_REASON] if in_vpc(chosen, name) else [])]
     if Grant.STAGE in FUNCTIONS[name].grants:
-        reasons.append(STAGED)
-    accept(role, "AwsSolutions-IAM5", " ".join(reasons))
+        accept(role, f"AwsSolutions-IAM5[Resource::{_imported(scope, around.resources.staged)}]", STAGED)
+    accept(
+        role, "AwsSolutions-IAM5", f"A log group's own streams. {VPC_REASON if in_vpc(chosen, name) else ''}".strip()
+    )
     return role
+
+
+def _imported(scope: Construct, arn: str) -> str:
+    """How a rule names an ARN that another stack exports: by the export, and what comes behind it."""
+    _, (exported, behind) = Stack.of(scope).resolve(arn)["Fn::Join"]
+    return f"{exported['Fn::ImportValue']}{behind}"
 
 
 def retention(days: int) -> Any:
