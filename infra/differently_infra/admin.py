@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -23,14 +23,17 @@ from typing import Any, Final
 import botocore.session
 from botocore.exceptions import BotoCoreError, ClientError
 
+from differently_api.declared import DeclaredPool
+from differently_api.routes.pools import CreatePool
 from differently_aws.wiring import Wiring, wire
 from differently_core.errors import DifferentlyError
+from differently_core.model.pool import Trust
 from differently_core.model.tenancy import OPERATOR_ORG, ApiKeyEntry
 from differently_core.operations import tenants
-from differently_core.operations.declaring import Verdict, reconcile
+from differently_core.operations.declaring import Declared, Verdict, reconcile
 from differently_core.operations.keys import NewKey
 
-from .configuration import FILE, Configuration, Unusable, read
+from .configuration import FILE, Configuration, Microvms, Unusable, read
 from .names import Names
 
 OUTPUTS: Final[Mapping[str, tuple[str, str]]] = {
@@ -142,16 +145,32 @@ def configuration(given: Any) -> Configuration:
 
 def _apply(given: Any) -> int:
     chosen = configuration(given)
-    core = Installation(chosen).wiring().core
+    installation = Installation(chosen)
+    core = installation.wiring().core
     tenants.bootstrap(core)
     outcomes = []
-    for outcome in reconcile(core, chosen.things(), take_over=given.take_over, dry_run=given.dry_run):
+    for outcome in reconcile(core, things(installation, chosen), take_over=given.take_over, dry_run=given.dry_run):
         # At once, so that whatever ends this run has told what was done.
         print(outcome, flush=True)
         outcomes.append(outcome)
     if given.dry_run:
         return int(any(outcome.verdict not in (Verdict.SAME, Verdict.TAKE) for outcome in outcomes))
     return int(not all(outcome.settled for outcome in outcomes))
+
+
+def things(installation: Installation, chosen: Configuration) -> Iterator[Declared]:
+    """What the file declares, and the pools that come with stacks."""
+    yield from chosen.things()
+    if chosen.microvms.enabled:
+        yield microvm_pool(chosen.microvms, installation.output("Microvms", "ImageArn"))
+
+
+def microvm_pool(chosen: Microvms, image: str) -> DeclaredPool:
+    body = CreatePool(
+        name=chosen.pool, adapter="aws-lambda-microvms", trust=Trust.PRIVATE, max_concurrency=chosen.max_concurrency,
+        config={"imageArn": image, "memoryMiB": chosen.memory_mib},
+    )  # fmt: skip
+    return DeclaredPool(chosen.pool, body)
 
 
 def _bootstrap(given: Any) -> None:

@@ -15,7 +15,7 @@ from aws_cdk import App, Environment
 from .configuration import FILE, Unusable, read
 from .deployment import Deployment
 from .nag import guard
-from .packages import Packages, Unbuilt
+from .packages import Packages, Unbuilt, check_image
 from .packaging import ROOT
 
 
@@ -26,6 +26,7 @@ def main() -> int:
     default = Path(FILE)
     try:
         configuration = read(Path(named) if named else default if default.exists() else None)
+        check_image(configuration.microvms)
         packages = Packages.of(Path(app.node.try_get_context("packages") or ROOT / "dist" / "lambda"))
     except (Unusable, Unbuilt) as error:
         print(f"deployment: {error}", file=sys.stderr)

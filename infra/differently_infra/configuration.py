@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic.alias_generators import to_camel
 
 from differently_api.declared import Declarations
+from differently_core.model.pool import POOL_NAME_PATTERN
 
 FILE: Final = "deployment.toml"
 LOG_DAYS = Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 3653]
@@ -106,6 +107,28 @@ class Retention(Section):
         return {name: number * 86_400 for name, number in days.items()}
 
 
+class Microvms(Section):
+    """Sandboxes in this account without a cluster: an image of AWS Lambda MicroVMs, and the pool that runs it."""
+
+    enabled: bool = False
+    """Build the image, declare the pool, and let functions use it. Off by default: which Regions have the service is
+    reported and not confirmed, the image needs a base and an agent that you bring, and nothing of it was run against
+    AWS by us."""
+    pool: Annotated[str, Field(pattern=POOL_NAME_PATTERN)] = "microvms"
+    """The pool's name."""
+    folder: str = "microvm-image"
+    """What the image is built from: `Dockerfile`, `agent.py` and `execd`, OpenSandbox's agent for arm64. Begin with a
+    copy of examples/lambda-microvm-image."""
+    base_image_arn: Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:lambda:\S+$")] | None = None
+    """AWS's own base image; `aws lambda-microvms list-managed-microvm-images` lists them."""
+    base_image_version: Annotated[str, Field(pattern=r"^\S+$")] | None = None
+    """A version of it."""
+    memory_mib: Literal[512, 1024, 2048, 4096, 8192] = 2048
+    """Of every sandbox: an image has one size."""
+    max_concurrency: Annotated[int, Field(ge=1, le=100_000)] = 20
+    """Sandboxes at once."""
+
+
 class Functions(Section):
     """The Lambda functions."""
 
@@ -169,11 +192,18 @@ class Configuration(Declarations, Section):
     logs: Logs = Logs()
     alarms: Alarms = Alarms()
     waf: Waf = Waf()
+    microvms: Microvms = Microvms()
 
     @model_validator(mode="after")
     def _consistent(self) -> Configuration:
         if self.api.burst < self.api.requests_per_second // 10:
             raise ValueError("api.burst is less than a tenth of api.requestsPerSecond: steady traffic would be refused")
+        if self.microvms.enabled and not (self.microvms.base_image_arn and self.microvms.base_image_version):
+            raise ValueError(
+                "microvms.baseImageArn and microvms.baseImageVersion are needed where microvms are enabled"
+            )
+        if self.microvms.enabled and self.microvms.pool in self.pools:
+            raise ValueError(f"pools.{self.microvms.pool} is the pool of microvms already; give one another name")
         longest = self.retention.maximum_days
         for name in ("resting_days", "snapshot_days"):
             if getattr(self.retention, name) > longest:

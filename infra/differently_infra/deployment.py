@@ -13,6 +13,7 @@ from .packages import Packages
 from .permissions import Resources
 from .stacks.api import ApiStack
 from .stacks.data import DataStack
+from .stacks.microvms import MicrovmsStack
 from .stacks.network import NetworkStack
 from .stacks.observability import ObservabilityStack
 from .stacks.secrets import SecretsStack
@@ -64,6 +65,14 @@ class Deployment:
             if configuration.alarms.enabled
             else None
         )  # fmt: skip
+        self.microvms = (
+            MicrovmsStack(
+                app, names.stack("Microvms"), configuration, names,
+                description="Differently: an image of Lambda MicroVMs", env=environment,
+            )
+            if configuration.microvms.enabled
+            else None
+        )  # fmt: skip
         # Names alone tie these together, so CloudFormation has to be told what comes first.
         for later in (self.workers, self.workflow, self.api):
             later.add_stack_dependency(self.secrets)
@@ -91,6 +100,9 @@ class Deployment:
             secrets_key=self.data.secrets_key.key_arn,
             staged=f"{self.data.export_value(self.data.staging.bucket_arn)}/uploads/*",
             credentials=configuration.adapters.credential_arns,
+            microvms=(arn("lambda", f"microvm-image:{names.microvms}"), arn("lambda", "microvm:*"))
+            if configuration.microvms.enabled
+            else (),
         )
         return Surroundings(
             configuration=configuration,

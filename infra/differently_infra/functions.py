@@ -31,6 +31,7 @@ class Grant(StrEnum):
     UNSEAL = "open a credential"
     VAULT = "read credentials that are kept elsewhere"
     STAGE = "keep large files on their way"
+    MICROVMS = "run Lambda MicroVMs"
 
 
 G = Grant
@@ -47,6 +48,11 @@ class Function:
     grants: tuple[Grant, ...]
     about: str
     reaches_backends: bool = False
+
+    @property
+    def all_grants(self) -> tuple[Grant, ...]:
+        """With what comes with reaching backends: one of them is AWS itself, under the function's own role."""
+        return (*self.grants, Grant.MICROVMS) if self.reaches_backends else self.grants
 
 
 FUNCTIONS: Final[Mapping[str, Function]] = {

@@ -30,5 +30,10 @@ class Names:
     def machine(self) -> str:
         return f"{self.installation}-wait"
 
+    @property
+    def microvms(self) -> str:
+        """The image of Lambda MicroVMs: of one installation alone: all that is made from it is taken as its own."""
+        return self.installation
+
     def boundary(self, region: str) -> str:
         return f"{self.installation}-functions-{region}"

@@ -41,6 +41,11 @@ ACTIONS: Final[Mapping[Grant, Sequence[str]]] = {
     Grant.VAULT: ("secretsmanager:GetSecretValue", "ssm:GetParameter"),
     # HeadObject is GetObject, and whoever has an address does what the function that signed it may do.
     Grant.STAGE: ("s3:DeleteObject", "s3:GetObject", "s3:PutObject"),
+    Grant.MICROVMS: (
+        "lambda:CreateMicrovmAuthToken", "lambda:GetMicrovm", "lambda:GetMicrovmImage", "lambda:ListMicrovmImages",
+        "lambda:ListMicrovms", "lambda:ListTags", "lambda:ResumeMicrovm", "lambda:RunMicrovm", "lambda:SuspendMicrovm",
+        "lambda:TerminateMicrovm",
+    ),
 }  # fmt: skip
 LOGGING: Final = ("logs:CreateLogStream", "logs:PutLogEvents")
 FAILING: Final = ("sqs:SendMessage",)
@@ -69,6 +74,8 @@ class Resources:
     """The objects that hold large files on their way."""
     credentials: tuple[str, ...] = ()
     """What pools may name as their credential."""
+    microvms: tuple[str, ...] = ()
+    """The image of Lambda MicroVMs, and what is made from it; empty where there is none."""
 
     def of(self, grant: Grant) -> Sequence[str]:
         indexes = [f"{self.state}/index/{name}" for name in ("due", "list", "pool")]
@@ -91,6 +98,7 @@ class Resources:
             Grant.UNSEAL: [self.secrets_key],
             Grant.VAULT: list(self.credentials),
             Grant.STAGE: [self.staged],
+            Grant.MICROVMS: list(self.microvms),
         }[grant]
 
 
@@ -107,7 +115,7 @@ CONDITIONS: Final[Mapping[Grant, Mapping[str, Any]]] = {
 
 
 def statements(function: Function, resources: Resources) -> Iterator[iam.PolicyStatement]:
-    for grant in function.grants:
+    for grant in function.all_grants:
         if not resources.of(grant):
             continue
         yield iam.PolicyStatement(
@@ -118,7 +126,8 @@ def statements(function: Function, resources: Resources) -> Iterator[iam.PolicyS
         )
 
 
-def all_actions(*, vpc: bool) -> list[str]:
+def all_actions(*, vpc: bool, microvms: bool = False) -> list[str]:
     """Everything that some function may do somewhere."""
-    granted = {action for function in FUNCTIONS.values() for grant in function.grants for action in ACTIONS[grant]}
+    grants = {grant for function in FUNCTIONS.values() for grant in function.all_grants}
+    granted = {action for grant in grants if microvms or grant is not Grant.MICROVMS for action in ACTIONS[grant]}
     return sorted(granted | set(LOGGING) | set(FAILING) | (set(IN_VPC) if vpc else set()))

@@ -27,6 +27,7 @@ from .admin import Installation, Refused
 from .configuration import FILE, Configuration, Unusable, read
 from .functions import API_FUNCTIONS, WORK_FUNCTIONS
 from .names import Names
+from .packages import Unbuilt, check_image
 
 BOOTSTRAP_PARAMETER: Final = "/cdk-bootstrap/hnb659fds/version"
 BOOTSTRAP_VERSION_MIN: Final = 6
@@ -37,6 +38,11 @@ CODE_BYTES: Final = 300 * 1024 * 1024
 """Of functions and layers of all stacks, zipped, with the versions of an update beside them."""
 VPCS_DEFAULT, ADDRESSES_DEFAULT = 5, 5
 """Of an account in a Region, unless raised."""
+MICROVM_REGIONS: Final = (
+    "us-east-1", "us-east-2", "us-west-2", "eu-west-1", "eu-central-1", "eu-north-1", "ap-northeast-1", "ap-south-1",
+    "ap-southeast-1", "ap-southeast-2",
+)  # fmt: skip
+"""Reported by others who use them, not confirmed by us."""
 TAG: Final = "differently:installation"
 Client = Callable[[str], Any]
 HasSecret = Callable[[str], bool | None]
@@ -98,6 +104,7 @@ class Preflight:
             ("the account's setting for API Gateway logs", self._gateway),
             ("other services", self._services),
             ("the quotas of VPCs", self._network),
+            ("Lambda MicroVMs", self._microvms),
             ("credentials of declared pools", self._credentials),
         ):
             yield from self._asked(what, check)
@@ -241,6 +248,18 @@ class Preflight:
                 f"{ADDRESSES_DEFAULT} unless that was raised.",
                 "Raise the quota (L-0263D0A3), or lower network.natGateways.",
             )
+
+    def _microvms(self) -> Iterator[Finding]:
+        chosen = self._configuration.microvms
+        if not chosen.enabled:
+            return
+        try:
+            check_image(chosen)
+        except Unbuilt as error:
+            yield stop(str(error), "Put it there, or set microvms.enabled = false.")
+        if self._region not in MICROVM_REGIONS:
+            yield warning(f"Lambda MicroVMs are not known to be offered in {self._region}.",
+                          f"Known ones: {', '.join(MICROVM_REGIONS)}.")  # fmt: skip
 
     def _credentials(self) -> Iterator[Finding]:
         for name, pool in self._configuration.pools.items():

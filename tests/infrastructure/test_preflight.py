@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import botocore.session
@@ -239,6 +240,14 @@ def test_a_vpc_needs_room() -> None:
     assert any("L-F678F1CE" in text for text in said)
     assert any("L-0263D0A3" in text for text in said)
     assert not told(findings(Account(ec2=full)), Severity.WARNING)
+
+
+def test_an_image_of_microvms_needs_its_files_and_a_region(tmp_path: Path) -> None:
+    base = {"baseImageArn": "arn:aws:lambda:eu-west-1:aws:microvm-image:base", "baseImageVersion": "1"}
+    chosen = {"microvms": {"enabled": True, "folder": str(tmp_path), **base}}
+    found = findings(Account(), chosen, region="eu-south-1")
+    assert any("no Dockerfile and no agent.py and no execd" in text for text in told(found, Severity.STOP))
+    assert any("not known to be offered in eu-south-1" in text for text in told(found, Severity.WARNING))
 
 
 def declared(credential: str, **adapters: Any) -> dict[str, Any]:

@@ -23,6 +23,8 @@ from ..permissions import IN_VPC, LOGGING, Resources, statements
 WRAPPER = "/opt/bin/stream"
 TRACED = "A request is followed by its id through every log line instead."
 STAGED = "The names of uploads are not known beforehand; they lie under one prefix of a bucket that holds nothing else."
+MICROVM_FINDING = "AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:lambda:<AWS::Region>:<AWS::AccountId>:microvm:*]"
+MICROVMS = "A MicroVM has its name from AWS; only this installation's image can be run."
 VPC_REASON = "Lambda makes the interfaces of a VPC function in its name; EC2 knows no resource for that beforehand."
 
 
@@ -156,6 +158,8 @@ def _role(scope: Construct, name: str, around: Surroundings, log_group: logs.Log
     accept(
         role, "AwsSolutions-IAM5", f"A log group's own streams. {VPC_REASON if in_vpc(chosen, name) else ''}".strip()
     )
+    if Grant.MICROVMS in FUNCTIONS[name].all_grants and around.resources.microvms:
+        accept(role, MICROVM_FINDING, MICROVMS)
     return role
 
 

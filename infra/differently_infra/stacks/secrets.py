@@ -47,7 +47,11 @@ class SecretsStack(Stack):
             managed_policy_name=names.boundary(self.region),
             description="The most that a function of Differently may do, whatever its own policy says",
             statements=[
-                iam.PolicyStatement(sid="Most", actions=all_actions(vpc=configuration.network.vpc), resources=["*"])
+                iam.PolicyStatement(
+                    sid="Most",
+                    actions=all_actions(vpc=configuration.network.vpc, microvms=configuration.microvms.enabled),
+                    resources=["*"],
+                )
             ],
         )
         accept(
