@@ -97,6 +97,14 @@ first-key: dev-env ## Print the first operator key of what is deployed, once
 api-url: dev-env ## Print where the deployed API is
 	@.venv/bin/python -m differently_infra.admin url
 
+.PHONY: release
+release: layers ## Make a release of the tag that is checked out: wheels, code, templates, bill of materials, checksums
+	@.venv/bin/python -m differently_infra.release
+
+.PHONY: test-live
+test-live: dev-env ## Try a deployed installation: DIFFERENTLY_LIVE_URL and DIFFERENTLY_LIVE_KEY say which
+	@.venv/bin/pytest -m live -rs tests/live $(A)
+
 .PHONY: rehearse
 rehearse: layers cdk-env ## Deploy to an emulator on this machine, use it, update it, destroy it
 	@.venv/bin/pytest -m e2e --timeout 400 tests/rehearsal $(A)
