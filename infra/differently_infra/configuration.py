@@ -47,7 +47,8 @@ class Api(Section):
 
     streaming: bool = True
     """Answers of commands, files and waits leave while they are made, for up to 15 minutes. Off where a Region's API
-    Gateway cannot stream: then they are sent whole, and what takes longer than 29 seconds is cut."""
+    Gateway cannot stream: then they are sent whole, what takes longer than 29 seconds is cut, and what is larger than
+    4 MiB is refused."""
     allowed_origins: tuple[Annotated[str, Field(pattern=r"^https://[a-z0-9.-]+(:\d+)?$")], ...] = ()
     """Web origins whose pages may read answers in a browser."""
     requests_per_second: Annotated[int, Field(ge=1, le=10_000)] = 1_000

@@ -14,11 +14,14 @@ from typing import Any
 
 from differently_core.errors import InvalidRequest, PayloadTooLarge
 
+from .failures import failure
 from .route import Answer
 
 Event = Mapping[str, Any]
 Response = dict[str, Any]
 REQUEST_ID_MAX = 128
+WHOLE_BYTES_MAX = 4 * 1024 * 1024
+"""A function answers with 6 MB at most, and bytes that are no text grow by a third on the way."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +100,30 @@ def response(answer: Answer) -> Response:
 
 
 def whole(answer: Response) -> Response:
-    """An answer with its iterator in one piece, where nothing else can be sent. Raises what the iterator raises."""
-    body = b"".join(answer["body"])
+    """An answer with its iterator in one piece, where nothing else can be sent. Raises what the iterator raises.
+
+    A piece that no function could answer with is refused: sent, it would be lost with an error that says nothing.
+    """
+    body = bytearray()
+    for chunk in answer["body"]:
+        body += chunk
+        if len(body) > WHOLE_BYTES_MAX:
+            close = getattr(answer["body"], "close", None)
+            if close is not None:
+                close()
+            return _over(answer)
     try:
         return {**answer, "body": body.decode(), "isBase64Encoded": False}
     except UnicodeDecodeError:
         return {**answer, "body": base64.b64encode(body).decode(), "isBase64Encoded": True}
+
+
+def _over(answer: Response) -> Response:
+    error = PayloadTooLarge(
+        f"The answer has more than {WHOLE_BYTES_MAX} bytes, and this installation sends none in pieces: read it in "
+        "parts with a command, or have the operator switch api.streaming on.",
+        limit=WHOLE_BYTES_MAX,
+    )
+    refused = failure(error, str(answer["headers"].get("X-Request-Id", "")))
+    said = {name: value for name, value in answer["headers"].items() if not name.startswith("Content-")}
+    return response(Answer(refused.status, refused.body, {**said, **refused.headers}))

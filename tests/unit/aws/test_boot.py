@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -68,3 +69,23 @@ def test_a_function_that_is_told_nothing_says_what_is_missing() -> None:
 def test_an_answer_that_cannot_be_streamed_is_sent_whole(pieces: list[bytes], sent: str) -> None:
     answer = whole({"statusCode": 200, "headers": {}, "body": iter(pieces), "isBase64Encoded": False})
     assert (answer["body"], answer["isBase64Encoded"]) == (sent, sent == "/wA=")
+
+
+def test_an_answer_that_no_function_can_send_is_refused_and_its_source_let_go() -> None:
+    """Sent, it would be a 502 of the gateway's that names nothing."""
+    left: list[str] = []
+
+    def pieces() -> Iterator[bytes]:
+        try:
+            while True:
+                yield bytes(1024 * 1024)
+        finally:
+            left.append("closed")
+
+    headers = {"Content-Length": "104857600", "Content-Type": "application/octet-stream", "X-Request-Id": "r-1"}
+    answer = whole({"statusCode": 200, "headers": headers, "body": pieces(), "isBase64Encoded": False})
+    error = json.loads(answer["body"])["error"]
+    assert (answer["statusCode"], error["code"], error["requestId"]) == (413, "payload_too_large", "r-1")
+    assert "api.streaming" in error["message"]
+    assert answer["headers"] == {"X-Request-Id": "r-1", "Content-Type": "application/json"}
+    assert left == ["closed"]
