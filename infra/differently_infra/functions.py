@@ -89,7 +89,8 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
     ),
     "tick": Function(
         "scheduler", "differently_scheduler.boot.tick.handler", 300,
-        (G.CONFIG, G.STATE, G.LOG, *_NUDGES, G.RECONCILE, G.UNSEAL, G.VAULT), "sweeps what is due and probes pools",
+        (G.CONFIG, G.STATE, G.LOG, G.HISTORY, *_NUDGES, G.RECONCILE, G.UNSEAL, G.VAULT),
+        "sweeps what is due, probes pools and adds up usage",
         reaches_backends=True,
     ),
     "sealer": Function(

@@ -35,8 +35,8 @@ ENDPOINT_HOUR: Final = 0.01
 WAF_ACL: Final = 5.0
 WAF_RULE: Final = 1.0
 
-TICKS: Final = 4
-"""Messages of the clock a minute: three for the tick, one for the sealer."""
+TICKS: Final = 5
+"""Messages of the clock a minute: four for the tick, one for the sealer."""
 TICK_SECONDS: Final = 0.15
 """What one takes when nothing is due: a query of each shard, or of the pools."""
 TICK_READS: Final = 16
@@ -63,7 +63,7 @@ def _lines(configuration: Configuration) -> Iterator[Line]:
     seconds = ticks * TICK_SECONDS * memory(configuration, "tick") / 1024
     yield Line("the key that seals credentials (KMS)", KMS_KEY)
     yield Line("the peppers of API keys (Secrets Manager)", SECRET)
-    yield Line("the clock: four short runs a minute (Lambda)", ticks * INVOCATION + seconds * GIB_SECOND)
+    yield Line("the clock: five short runs a minute (Lambda)", ticks * INVOCATION + seconds * GIB_SECOND)
     yield Line("what it reads (DynamoDB)", ticks * TICK_READS * READ_UNIT)
     yield Line("what it writes down (CloudWatch Logs)", ticks * TICK_LINE_BYTES / 1e9 * LOG_GB)
     if configuration.alarms.enabled:

@@ -20,7 +20,7 @@ from differently_core.runtime.ids import SandboxId, SnapshotId
 from differently_reconciler import reconcile
 from differently_reconciler.reconcile import Reconcile
 from differently_scheduler import dispatch, tick, worker
-from differently_scheduler.messages import Cleanup, Close, LookAtPort, Probe, Step, StepSnapshot, Sweep
+from differently_scheduler.messages import Account, Cleanup, Close, LookAtPort, Probe, Step, StepSnapshot, Sweep
 
 log = logging.getLogger(__name__)
 STEP_THREADS = 16
@@ -32,6 +32,7 @@ IDLE_SWEEP_SECONDS = 5.0
 """How often to look when nothing was due and nobody asked for anything in a while."""
 BUSY_SECONDS = 30.0
 PROBE_SECONDS = 5.0
+ACCOUNT_SECONDS = 60.0
 RECONCILE_THREADS = 4
 RECONCILE_SECONDS = 30.0
 STOP_SECONDS = 3.0
@@ -150,7 +151,7 @@ class Dispatcher:
         )
         self._parts: Sequence[Lane | Pulse] = (
             self._steps, self._cleanups, self._dispatches, self._passes, Pulse("sweep", self._sweep),
-            Pulse("probe", self._probe), Pulse("reconcile-all", self._reconcile),
+            Pulse("probe", self._probe), Pulse("reconcile-all", self._reconcile), Pulse("account", self._account),
         )  # fmt: skip
 
     def _given(self) -> Core:
@@ -209,6 +210,10 @@ class Dispatcher:
     def _probe(self) -> float:
         attempt(tick.handle, self._given(), Probe().event())
         return PROBE_SECONDS
+
+    def _account(self) -> float:
+        attempt(tick.handle, self._given(), Account().event())
+        return ACCOUNT_SECONDS
 
     def _reconcile(self) -> float:
         """One message for each pool, so that a backend that hangs delays no other."""

@@ -37,7 +37,12 @@ def matches(expected: str, printed: str) -> bool:
     return re.fullmatch(pattern, printed.strip(), re.DOTALL) is not None
 
 
-STORIES = {"README.md": 12, "docs/tutorial/first-sandbox.md": 6, "docs/how-to/snapshots.md": 5}
+STORIES = {
+    "README.md": 12,
+    "docs/tutorial/first-sandbox.md": 6,
+    "docs/how-to/snapshots.md": 5,
+    "docs/how-to/usage-and-budgets.md": 1,
+}
 """Pages with a story, and how many blocks it has at least."""
 
 

@@ -100,13 +100,13 @@ def test_queues_are_encrypted_and_the_one_that_is_read_has_dead_letters(deployed
 
 
 def test_the_clock_sends_three_messages_that_the_tick_reads(deployed: Deployed) -> None:
-    from differently_scheduler.messages import TICK, Passes, Probe, Sweep, read
+    from differently_scheduler.messages import TICK, Account, Passes, Probe, Sweep, read
 
     (rule,) = deployed.resources("AWS::Events::Rule").values()
     targets = [target for target in rule["Properties"]["Targets"] if "Tick" in json.dumps(target["Arn"])]
     messages = [read(TICK, json.loads(target["Input"])) for target in targets]
     assert rule["Properties"]["ScheduleExpression"] == "rate(1 minute)"
-    assert {type(message) for message in messages} == {Sweep, Probe, Passes}
+    assert {type(message) for message in messages} == {Sweep, Probe, Passes, Account}
 
 
 def test_the_clock_has_the_log_compared_with_its_chains(deployed: Deployed) -> None:

@@ -41,7 +41,7 @@ BODY_TOO_LARGE = (
 """What is said where a request is too large to be read at all."""
 ALWAYS: Mapping[str, str] = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 PREFLIGHT_SECONDS = 600
-EXPOSED = "Location, Retry-After, X-Request-Id, Idempotent-Replayed, Content-Disposition"
+EXPOSED = "Location, Retry-After, X-Request-Id, Idempotent-Replayed, Content-Disposition, X-Next-Cursor"
 
 
 class App:

@@ -23,6 +23,7 @@ from .routes.secrets import PutSecret, SecretView
 from .routes.templates import PutProfile, PutTemplate
 from .routes.tenancy import CreateOrg, CreateProject, Quota, RepairQuota, RepairView, Suspend, UpdateOrg
 from .routes.uploads import BeginUpload, UploadView
+from .routes.usage import UsageReport
 
 SANDBOX = "sbx_01JBM2ZQ5KD3V9T7C8R1X4W6YA"
 SNAPSHOT = "snap_01JBM2ZQ7M0N4P6R8T1V3X5Z7B"
@@ -42,6 +43,15 @@ PATH_EXAMPLES: Mapping[str, str] = {
 }  # fmt: skip
 
 EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
+    UsageReport: {
+        "from": "2026-11-01", "to": "2026-11-03", "asOf": AT, "groupBy": "label:team",
+        "items": [
+            {
+                "group": "search", "sandboxSeconds": 7200.0, "cpuSeconds": 14400.0, "memoryGiBSeconds": 28800.0,
+                "keptSeconds": 0.0, "estimatedCost": 0.248, "currency": "USD",
+            }
+        ],
+    },
     CreateSandbox: {
         "template": "default",
         "resources": {"cpu": 2, "memoryMiB": 4096, "diskGiB": 10},

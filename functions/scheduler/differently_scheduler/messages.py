@@ -100,7 +100,17 @@ class Passes(Message):
 
 Work = Step | Cleanup | LookAtPort | StepSnapshot | Close | Settle
 WORK: TypeAdapter[Work] = TypeAdapter(Annotated[Work, Field(discriminator="kind")])
-TICK: TypeAdapter[Sweep | Probe | Passes] = TypeAdapter(Annotated[Sweep | Probe | Passes, Field(discriminator="kind")])
+
+
+class Account(Message):
+    """Add up what was used."""
+
+    kind: Literal["account"] = "account"
+
+
+TICK: TypeAdapter[Sweep | Probe | Passes | Account] = TypeAdapter(
+    Annotated[Sweep | Probe | Passes | Account, Field(discriminator="kind")]
+)
 
 
 class Poison(ValueError):

@@ -8,11 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 from differently_core.model.due import DUE_SHARDS, stamp
-from differently_core.operations import pools
+from differently_core.operations import pools, rollups
 from differently_core.operations.core import Core
 from differently_core.operations.sweep import sweep
 
-from .messages import TICK, Passes, Poison, Probe, Sweep, read
+from .messages import TICK, Account, Passes, Poison, Probe, Sweep, read
 
 log = logging.getLogger(__name__)
 PAUSE_SECONDS = 1.0
@@ -36,6 +36,9 @@ def handle(core: Core, event: Mapping[str, Any], reconcile: Callable[[str], None
             if reconcile is not None:
                 for name in core.catalog.pools().pools:
                     reconcile(name)
+            return {"due": 0}
+        case Account():
+            rollups.roll_all(core)
             return {"due": 0}
         case Sweep():
             return {"due": _sweep_for(core, message.seconds)}

@@ -36,8 +36,9 @@ CLOCK = {
     "Sweep": {"kind": "sweep", "seconds": SWEEP_SECONDS},
     "Probe": {"kind": "probe"},
     "Passes": {"kind": "passes"},
+    "Account": {"kind": "account"},
 }
-"""What the tick is sent each minute: three messages, so that a pool that hangs holds up no sweep."""
+"""What the tick is sent each minute: one message for each, so that a pool that hangs holds up no sweep."""
 
 
 class WorkersStack(Stack):

@@ -106,7 +106,11 @@ def test_every_record_of_the_model_is_known_to_the_store() -> None:
     def below(record: type[Record]) -> set[type[Record]]:
         return {record}.union(*(below(child) for child in record.__subclasses__()))
 
-    modelled = {record for record in below(Record) - {Record} if record.__module__.startswith("differently_core.")}
+    found = below(Record) - {Record}
+    # One without a kind is what several kinds share, and is never stored itself.
+    modelled = {
+        record for record in found if record.__module__.startswith("differently_core.") and hasattr(record, "kind")
+    }
 
     assert {kind.record for kind in KINDS.values()} == modelled
 

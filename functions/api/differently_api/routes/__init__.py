@@ -23,6 +23,7 @@ from .snapshots import ROUTES as SNAPSHOTS
 from .templates import ROUTES as TEMPLATES
 from .tenancy import ROUTES as TENANCY
 from .uploads import ROUTES as UPLOADS
+from .usage import ROUTES as USAGE
 
 ROUTES: tuple[AnyRoute, ...] = (
     *SERVICE,
@@ -45,4 +46,5 @@ ROUTES: tuple[AnyRoute, ...] = (
     *TEMPLATES,
     *QUEUE,
     *AUDIT,
+    *USAGE,
 )

@@ -20,7 +20,11 @@ class PageQuery(Wire):
     """`nextCursor` of the page before."""
 
     def after(self, core: Core, *bound_to: str) -> str | None:
-        return None if self.cursor is None else unseal(core, bound_to, self.cursor)
+        return position_of(core, self.cursor, *bound_to)
+
+
+def position_of(core: Core, cursor: str | None, *bound_to: str) -> str | None:
+    return None if cursor is None else unseal(core, bound_to, cursor)
 
 
 def next_cursor(core: Core, position: str | None, *bound_to: str) -> str | None:

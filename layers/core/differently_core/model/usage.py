@@ -8,6 +8,8 @@ the one before it ended. Amounts are whole numbers: money in millionths of the c
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass, fields
 from datetime import date, datetime, timedelta
 from typing import ClassVar, Self
@@ -158,3 +160,115 @@ def cost_of(price: Price | None, size: Size, time: timedelta) -> int:
 
 def interval_partition(org: str) -> str:
     return f"USE#{org}"
+
+
+class Sums(Record):
+    """What a family of roll-ups shares: amounts, and what they are sums of. Times are as in `Amounts`."""
+
+    table: ClassVar[Table] = Table.STATE
+
+    org: OrgId
+    project: ProjectId
+    currency: str | None = None
+    """None: of pools without prices, so `cost` says nothing."""
+    sandbox_ms: int = 0
+    cpu_ms: int = 0
+    memory_mib_ms: int = 0
+    kept_ms: int = 0
+    cost: int = 0
+
+    @property
+    def amounts(self) -> Amounts:
+        return Amounts(*(getattr(self, name) for name in AMOUNTS))
+
+    def plus(self, amounts: Amounts) -> Self:
+        return self.with_(**{name: getattr(self, name) + getattr(amounts, name) for name in AMOUNTS})
+
+
+class DaySum(Sums):
+    """A day (`2026-11-01`, UTC) of one project, pool and key."""
+
+    kind: ClassVar[str] = "usage_day"
+
+    day: str
+    pool: str
+    key_id: KeyId
+
+    def key(self) -> Key:
+        name = f"{self.day}#{self.project}#{self.pool}#{self.key_id}#{self.currency or ''}"
+        return Key(Table.STATE, sum_partition(self.org), f"{DAYS}{name}")
+
+
+class LabelSum(Sums):
+    """A day of one project and set of labels."""
+
+    kind: ClassVar[str] = "usage_labels"
+
+    day: str
+    labels: dict[str, str] = {}
+
+    def key(self) -> Key:
+        text = json.dumps(self.labels, sort_keys=True, separators=(",", ":"))
+        name = f"{self.project}#{self.day}#{hashlib.sha256(text.encode()).hexdigest()[:32]}#{self.currency or ''}"
+        return Key(Table.STATE, sum_partition(self.org), f"{LABELS}{name}")
+
+
+class MonthSum(Sums):
+    """A month of one project, for budgets; `month` is as in `2026-11`."""
+
+    kind: ClassVar[str] = "usage_month"
+
+    month: str
+
+    def key(self) -> Key:
+        name = f"{self.month}#{self.project}#{self.currency or ''}"
+        return Key(Table.STATE, sum_partition(self.org), f"{MONTHS}{name}")
+
+
+DAYS, LABELS, MONTHS = "D#", "L#", "M#"
+"""The families of an organization's sums, one after the other in one partition."""
+
+
+def sum_partition(org: str) -> str:
+    return f"USAGE#{org}"
+
+
+class RolledUp(Record):
+    """How far an organization's intervals are in its sums: each of them exactly once.
+
+    Everything up to the interval `after`, and of the one behind it the days up to `days_until`.
+    """
+
+    kind: ClassVar[str] = "rolled_up"
+    table: ClassVar[Table] = Table.STATE
+    native: ClassVar[tuple[str, ...]] = ("version",)
+
+    org: OrgId
+    after: str | None = None
+    days_until: str | None = None
+    version: int = 0
+
+    @staticmethod
+    def key_of(org: str) -> Key:
+        return Key(Table.STATE, "ROLLEDUP", org)
+
+    def key(self) -> Key:
+        return self.key_of(self.org)
+
+
+class UsageRound(Record):
+    """Where the pass over organizations is that adds up intervals, and when its round began."""
+
+    kind: ClassVar[str] = "usage_round"
+    table: ClassVar[Table] = Table.STATE
+
+    began: datetime
+    after: str | None = None
+    """The organization that was done last; None once the round is over."""
+
+    @staticmethod
+    def key_of() -> Key:
+        return Key(Table.STATE, "USAGEROUND", "META")
+
+    def key(self) -> Key:
+        return self.key_of()

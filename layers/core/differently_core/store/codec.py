@@ -131,7 +131,7 @@ MODULES = (
 def _records() -> Iterator[type[Record]]:
     for module in MODULES:
         for value in vars(module).values():
-            if isinstance(value, type) and issubclass(value, Record) and value is not Record:
+            if isinstance(value, type) and issubclass(value, Record) and hasattr(value, "kind"):
                 yield value
 
 
