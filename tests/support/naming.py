@@ -50,6 +50,10 @@ NAMINGS = (
     Naming("GET /v1/audit-events/consistency", "orgId", 404),
     Naming("GET /v1/audit-events/{event}/proof", "orgId", 404),
     Naming("GET /v1/audit-events/export", "orgId", 404),
+    Naming("GET /v1/usage", "orgId", 404),
+    Naming("GET /v1/usage", "projectId", 404),
+    Naming("GET /v1/trust-report/placements", "orgId", 404),
+    Naming("GET /v1/trust-report/placements", "projectId", 404),
 )
 NEW_IDS = frozenset({"POST /v1/sandboxes/{id}/jobs id"})
 """Fields that name what the request itself makes."""

@@ -22,6 +22,7 @@ from .routes.project_secrets import ProjectSecretView, PutProjectSecret
 from .routes.secrets import PutSecret, SecretView
 from .routes.templates import PutProfile, PutTemplate
 from .routes.tenancy import CreateOrg, CreateProject, Quota, RepairQuota, RepairView, Suspend, UpdateOrg
+from .routes.trust import TrustReport
 from .routes.uploads import BeginUpload, UploadView
 from .routes.usage import UsageReport
 
@@ -43,6 +44,20 @@ PATH_EXAMPLES: Mapping[str, str] = {
 }  # fmt: skip
 
 EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
+    TrustReport: {
+        "asOf": AT,
+        "pools": [
+            {
+                "pool": "eks-main", "adapter": "opensandbox", "trust": "private", "trustBy": "operator_declares",
+                "isolation": {"value": "container", "known": "declared", "by": "configuration"},
+                "region": "eu-central-1", "verification": "real server", "egressControl": True, "probedAt": AT,
+                "healthy": True,
+                "limitations": ["That it is private is what its operator declared; nothing here can prove it."],
+                "endpoint": {"url": "https://sandboxes.internal.example"}, "credential": "secret:eks-main",
+                "use": {"globalPolicy": True, "narrowed": {ORG: False}},
+            }
+        ],
+    },
     UsageReport: {
         "from": "2026-11-01", "to": "2026-11-03", "asOf": AT, "groupBy": "label:team",
         "items": [

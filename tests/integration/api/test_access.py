@@ -53,6 +53,8 @@ class Scene:
             path += f"?projectId={self.owner.project}"
         if caller == OPERATOR and route.path.startswith("/v1/audit-events"):
             path += f"{'&' if '?' in path else '?'}orgId={self.owner.org}"
+        if caller == OPERATOR and route.path == "/v1/trust-report/placements":
+            path += f"?orgId={self.owner.org}"
         return self.world.call(route.method, path, self._body(route, caller), token=self.tokens[caller])
 
     def _body(self, route: AnyRoute, caller: str) -> Any:

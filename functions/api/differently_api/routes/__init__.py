@@ -22,6 +22,7 @@ from .service import ROUTES as SERVICE
 from .snapshots import ROUTES as SNAPSHOTS
 from .templates import ROUTES as TEMPLATES
 from .tenancy import ROUTES as TENANCY
+from .trust import ROUTES as TRUST
 from .uploads import ROUTES as UPLOADS
 from .usage import ROUTES as USAGE
 
@@ -47,4 +48,5 @@ ROUTES: tuple[AnyRoute, ...] = (
     *QUEUE,
     *AUDIT,
     *USAGE,
+    *TRUST,
 )

@@ -93,6 +93,8 @@ class PoolView(Record):
     healthy: bool
     message: str = ""
     version: str = ""
+    isolation: str = ""
+    """As the backend, its kind or the pool's configuration says; empty before the first good probe."""
     warnings: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     max_cpu_millis: int = 0

@@ -124,6 +124,13 @@ class Catalog:
         scopes = [policies[GLOBAL].rules if GLOBAL in policies else PolicyRules(), *narrower]
         return Rules([rules.for_classification(classification) for rules in scopes])
 
+    def policies(self) -> list[Policy]:
+        """Every policy. Raises `PolicyUnreadable` if one of them cannot be read."""
+        every = self._cached("policies", self._read_policies)
+        if not every.readable:
+            raise PolicyUnreadable("A placement policy cannot be read; an operator must replace it.")
+        return list(every.by_scope.values())
+
     def _policies(self, org: OrgId, project: ProjectId) -> Mapping[str, Policy]:
         """Every policy, or when one of them cannot be read those of these scopes: others are not to suffer for it."""
         every = self._cached("policies", self._read_policies)

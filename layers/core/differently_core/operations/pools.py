@@ -233,7 +233,8 @@ def _look(core: Core, pool: Pool, adapter: Adapter) -> PoolView:
     room = calling(adapter, adapter.capacity)
     about = calling(adapter, adapter.info)
     return PoolView(
-        name=pool.name, at=core.clock.now(), healthy=True, version=about.version, warnings=about.warnings,
+        name=pool.name, at=core.clock.now(), healthy=True, version=about.version, isolation=about.isolation,
+        warnings=about.warnings,
         features=tuple(sorted(can.features)),
         max_cpu_millis=can.max_cpu_millis, max_memory_mib=can.max_memory_mib, max_disk_gib=can.max_disk_gib,
         idles_by_itself=can.idles_by_itself, max_lifetime_seconds=can.max_lifetime_seconds,
