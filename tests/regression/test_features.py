@@ -21,7 +21,7 @@ FEATURES = (
     "Two pools, one backend", "Stop, start, pause, resume, fork, snapshots", "Idle stop and wake",
     "Native idle pools", "Preemption, maxRunSeconds", "TTL", "Adapters", "Contract v1 over HTTP", "Trust lists",
     "OpenSandbox runtimes", "Sealed, write-only, live rotation", "Tamper-evident chain", "Audit fails closed",
-    "Newest first paging", "Trust report", "Usage estimates", "Metrics", "CLI", "Preflight", "Console",
+    "Newest first paging", "Trust report", "Usage estimates", "Budgets", "Metrics", "CLI", "Preflight", "Console",
     "Console: static or server mode", "SDKs", "Deploy", "Provider catalog", "Capacity model",
 )  # fmt: skip
 FAULTS = (

@@ -13,6 +13,7 @@ from differently_core.operations.requests import CreateSandbox, Deletion, Sandbo
 from differently_core.operations.snapshots import SnapshotView, TakeSnapshot
 
 from .routes.audit import AuditEvent
+from .routes.budgets import PutBudget
 from .routes.jobs import JobOutputView, StartJob
 from .routes.keys import CreateKey, NewKeyView, RotatedKeyView, RotateKey
 from .routes.policies import PutPolicy
@@ -44,6 +45,7 @@ PATH_EXAMPLES: Mapping[str, str] = {
 }  # fmt: skip
 
 EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
+    PutBudget: {"limit": 500, "currency": "USD", "thresholds": [50, 80, 100], "action": "stop"},
     TrustReport: {
         "asOf": AT,
         "pools": [

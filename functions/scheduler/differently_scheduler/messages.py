@@ -103,7 +103,7 @@ WORK: TypeAdapter[Work] = TypeAdapter(Annotated[Work, Field(discriminator="kind"
 
 
 class Account(Message):
-    """Add up what was used."""
+    """Look at budgets, and add up what was used."""
 
     kind: Literal["account"] = "account"
 

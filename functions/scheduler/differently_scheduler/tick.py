@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from differently_core.model.due import DUE_SHARDS, stamp
-from differently_core.operations import pools, rollups
+from differently_core.operations import budgets, pools, rollups
 from differently_core.operations.core import Core
 from differently_core.operations.sweep import sweep
 
@@ -38,6 +38,7 @@ def handle(core: Core, event: Mapping[str, Any], reconcile: Callable[[str], None
                     reconcile(name)
             return {"due": 0}
         case Account():
+            budgets.look_at_all(core)
             rollups.roll_all(core)
             return {"due": 0}
         case Sweep():

@@ -7,7 +7,8 @@
     ├── RateLimited               more calls at once than this installation takes
     ├── Unauthenticated           no key, or a key that is not valid
     ├── Forbidden                 a valid key without the scope
-    │   └── Suspended             the organization or project takes nothing new
+    │   ├── Suspended             the organization or project takes nothing new
+    │   └── BudgetExceeded        it would cost more than may be spent this month
     ├── NotFound                  absent, or another tenant's
     ├── InvalidState              right object, wrong moment
     │   └── IdempotencyConflict   a key used again for another request
@@ -76,6 +77,7 @@ REACTIONS: Mapping[str, Reaction] = {
     ),
     "unauthenticated": _reaction(401, "no", "unauthenticated", "The API key is missing or not valid."),
     "forbidden": _reaction(403, "no", "forbidden", "The API key is valid but lacks the scope."),
+    "budget_exceeded": _reaction(403, "no", "budget_exceeded", "It would go beyond what may be spent this month."),
     "suspended": _reaction(403, "no", "suspended", "Nothing new may start in this organization or project."),
     "not_found": _reaction(404, "no", "not_found", "It does not exist, or is not yours."),
     "invalid_state": _reaction(409, "after_read", "invalid_state", "Not possible in the sandbox's current state."),
@@ -150,6 +152,10 @@ class Forbidden(DifferentlyError):
 
 class Suspended(Forbidden):
     code = "suspended"
+
+
+class BudgetExceeded(Forbidden):
+    code = "budget_exceeded"
 
 
 class NotFound(DifferentlyError):

@@ -86,6 +86,8 @@ def scene() -> Scene:
     for path in ("/v1/templates/spare", "/v1/profiles/spare"):
         body: dict[str, Any] | None = {"defaults": {}} if "profiles" in path else None
         assert world.call("PUT", path, body, token=world.operator).status == 201
+    for path in (f"/v1/orgs/{owner.org}/budget", f"/v1/projects/{owner.project}/budget"):
+        assert world.call("PUT", path, {"limit": 500}, token=world.operator).status == 200
     base = f"/v1/sandboxes/{sandbox}"
     world.call("POST", f"{base}/jobs", {**EXAMPLES_JOB, "id": "build"}, token=owner.token)
     world.call("PUT", f"{base}/files/content?path=a", b"x", token=owner.token)

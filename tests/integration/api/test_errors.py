@@ -87,6 +87,13 @@ class Met:
         assert self.world.call("POST", path, {}, token=self.world.operator).status == 200
         return self.create()
 
+    def budget_exceeded(self) -> Reply:
+        prices = {"costModel": {"cpuHour": 1.0}}
+        assert self.world.call("PATCH", "/v1/admin/pools/main", prices, token=self.world.operator).status == 200
+        path, body = f"/v1/orgs/{self.tenant.org}/budget", {"limit": 0, "action": "stop"}
+        assert self.world.call("PUT", path, body, token=self.world.operator).status == 200
+        return self.create()
+
     def unsupported_operation(self) -> Reply:
         declared = {**FakeAdapter.operations, Operation.FILE_LIST: Unsupported("no_files")}
         self.patch.setattr(FakeAdapter, "operations", declared)

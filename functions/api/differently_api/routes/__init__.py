@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..route import AnyRoute
 from .audit import ROUTES as AUDIT
+from .budgets import ROUTES as BUDGETS
 from .commands import ROUTES as COMMANDS
 from .files import ROUTES as FILES
 from .jobs import ROUTES as JOBS
@@ -48,5 +49,6 @@ ROUTES: tuple[AnyRoute, ...] = (
     *QUEUE,
     *AUDIT,
     *USAGE,
+    *BUDGETS,
     *TRUST,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from differently_core.contract import CommandResult
 from differently_core.errors import (
+    BudgetExceeded,
     ExecUnconfirmed,
     InsufficientCapacity,
     InvalidState,
@@ -24,7 +25,8 @@ from ..streams import command_lines, decoder, first_then
 
 NDJSON = "application/x-ndjson"
 RUNNING_ERRORS = (
-    InvalidState, UnsupportedOperation, ProviderUnavailable, Suspended, QuotaExceeded, QueueFull, InsufficientCapacity,
+    InvalidState, UnsupportedOperation, ProviderUnavailable, Suspended, BudgetExceeded, QuotaExceeded, QueueFull,
+    InsufficientCapacity,
 )  # fmt: skip
 """What every call into a sandbox can meet: it has to run, and one that nobody used is woken first."""
 

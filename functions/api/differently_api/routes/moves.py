@@ -6,6 +6,7 @@ Served by the function that reaches backends: whether a pool offers a move is it
 from __future__ import annotations
 
 from differently_core.errors import (
+    BudgetExceeded,
     InsufficientCapacity,
     InvalidState,
     ProviderUnavailable,
@@ -22,8 +23,10 @@ from ..failures import JSON
 from ..route import Access, Answer, Call, Group, Method, NoBody, NoQuery, Route
 
 REST_ERRORS = (InvalidState, UnsupportedOperation, QuotaExceeded)
-WAKE_ERRORS = (*REST_ERRORS, Suspended, QueueFull, InsufficientCapacity)
-KEEP_ERRORS = (InvalidState, ProviderUnavailable, Suspended, QuotaExceeded, QueueFull, InsufficientCapacity)
+WAKE_ERRORS = (*REST_ERRORS, Suspended, BudgetExceeded, QueueFull, InsufficientCapacity)
+KEEP_ERRORS = (
+    InvalidState, ProviderUnavailable, Suspended, BudgetExceeded, QuotaExceeded, QueueFull, InsufficientCapacity,
+)  # fmt: skip
 NEVER = " 501 where its pool cannot do that at all."
 
 

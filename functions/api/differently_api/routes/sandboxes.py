@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from differently_core.errors import (
+    BudgetExceeded,
     IdempotencyConflict,
     InsufficientCapacity,
     InvalidRequest,
@@ -158,7 +159,8 @@ ROUTES = (
         Method.POST, "/v1/sandboxes", Group.CONTROL, Access.TENANT, create_sandbox,
         "Create a sandbox", CreateSandbox, NoQuery, SandboxView, 202, also=(200,),
         errors=(
-            NotFound, Suspended, LimitExceeded, NoEligiblePool, UnsupportedCapability, QuotaExceeded, QueueFull,
+            NotFound, Suspended, BudgetExceeded, LimitExceeded, NoEligiblePool, UnsupportedCapability, QuotaExceeded,
+            QueueFull,
             InsufficientCapacity, IdempotencyConflict, InvalidState,
         ),
         request_headers={
@@ -191,8 +193,8 @@ ROUTES = (
         Method.POST, "/v1/sandboxes/{id}/fork", Group.CONTROL, Access.TENANT, fork_sandbox,
         "Fork a sandbox", ForkSandbox, NoQuery, SandboxView, 202, also=(200,),
         errors=(
-            Suspended, InvalidState, LimitExceeded, NoEligiblePool, UnsupportedCapability, UnsupportedOperation,
-            QuotaExceeded, IdempotencyConflict,
+            Suspended, BudgetExceeded, InvalidState, LimitExceeded, NoEligiblePool, UnsupportedCapability,
+            UnsupportedOperation, QuotaExceeded, IdempotencyConflict,
         ),
         request_headers={
             "Idempotency-Key": "1 to 255 visible ASCII characters that name the new sandbox while it lives. A repeat "

@@ -27,7 +27,7 @@ class Counter(Record):
     table: ClassVar[Table] = Table.STATE
     native: ClassVar[tuple[str, ...]] = (
         *(f"free_{name}" for name in DIMENSIONS), *(f"limit_{name}" for name in DIMENSIONS), "free_retained",
-        "limit_retained", "waiting", "closed", "moves",
+        "limit_retained", "waiting", "closed", "moves", "spend_free", "spend_until",
     )  # fmt: skip
 
     scope: Scope
@@ -49,6 +49,10 @@ class Counter(Record):
     closed: str | None = None
     """Set (to why) while nothing new may be admitted: a draining pool, a suspended organization."""
 
+    spend_free: int | None = None
+    """What its budget has left to promise this month, in millionths; None where no budget holds anything back."""
+    spend_until: int | None = None
+    """Seconds since 1970 until which that holds; only where the budget is a hard stop."""
     moves: int = 0
     """Rises with every charge and every giving back, so that whoever counts can tell that nothing moved."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ..model.attempt import Attempt
 from ..model.quota import Counter, Scope
@@ -16,10 +17,22 @@ def name_of(scope: Scope, name: str) -> str:
     return f"{scope}:{name}"
 
 
+@dataclass(frozen=True)
+class Spending:
+    """What an admission takes from the budget of a counter, and on what conditions."""
+
+    amount: int
+    when: tuple[Condition, ...]
+
+
 def take(
-    scope: Scope, name: str, need: Size, *, overtake: bool = False, closed_too: bool = False
+    scope: Scope, name: str, need: Size, *, overtake: bool = False, closed_too: bool = False,
+    spending: Spending | None = None,
 ) -> Update:  # fmt: skip
-    """Charge a counter, if it has room, (unless `closed_too`) is open, and (unless `overtake`) nobody waits for it."""
+    """Charge a counter, if it has room, (unless `closed_too`) is open, and (unless `overtake`) nobody waits for it.
+
+    With `spending`, its budget too, if that has enough left.
+    """
     when: list[Condition] = [
         AtLeast(f"free_{dimension}", getattr(need, dimension))
         for dimension in DIMENSIONS
@@ -29,7 +42,9 @@ def take(
         when.append(Missing("closed"))
     if not overtake:
         when.append(Missing("waiting"))
-    return _change(scope, name, need, -1, tuple(when))
+    if spending is not None:
+        when += spending.when
+    return _change(scope, name, need, -1, tuple(when), spent=spending.amount if spending is not None else 0)
 
 
 def is_open(scope: Scope, name: str) -> Check:
@@ -51,11 +66,14 @@ def left_by(attempt: Attempt) -> list[Update]:
 
 
 def _change(
-    scope: Scope, name: str, amount: Size, sign: int, when: tuple[Condition, ...], *, places: int = 0
+    scope: Scope, name: str, amount: Size, sign: int, when: tuple[Condition, ...], *, places: int = 0,
+    spent: int = 0,
 ) -> Update:  # fmt: skip
     add = {f"free_{key}": sign * getattr(amount, key) for key in DIMENSIONS if getattr(amount, key)}
     if places:
         add["free_retained"] = places
+    if spent:
+        add["spend_free"] = -spent
     add["moves"] = 1
     return Update(Counter, Counter.key_of(scope, name), name_of(scope, name), add=add, when=when)
 

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, TypeVar, cast
 
 from ..errors import Internal, NotFound, PolicyUnreadable
+from ..model.budget import Budget
 from ..model.policy import DEFAULT_CLASSIFICATION, GLOBAL, Policy, PolicyRules
 from ..model.pool import Pool, PoolView, Template
 from ..model.profile import Profile
@@ -101,6 +102,12 @@ class Catalog:
         if found is None:
             raise NotFound(f"There is no pool {name!r}.", pool=name)
         return found
+
+    def budget(self, scope: str) -> Budget | None:
+        """The budget of an organization or project. None also when budgets cannot be read: what a counter has left
+        holds all the same, and where the budget is a hard stop not for long.
+        """
+        return self._cached("budgets", self._read_budgets).get(scope)
 
     def price(self, pool: str | None) -> Price | None:
         """What a pool costs from now on; None where that is unknown, or the pool is gone."""
@@ -202,6 +209,13 @@ class Catalog:
             log.error("a policy cannot be read; nothing of its scope is placed")
             return _Policies({}, readable=False)
         return _Policies({row.scope: row for row in rows}, readable=True)
+
+    def _read_budgets(self) -> Mapping[str, Budget]:
+        try:
+            return {row.scope: row for row in self._whole(Table.CONFIG, "BUDGETS", Budget)}
+        except UNREADABLE:
+            log.error("a budget cannot be read")
+            return {}
 
     def _read_scopes(self, *scopes: str) -> Mapping[str, Policy]:
         try:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..errors import (
+    BudgetExceeded,
     DifferentlyError,
     IdempotencyConflict,
     InsufficientCapacity,
@@ -38,7 +39,7 @@ from ..policy import egress
 from ..policy.placement import HIDDEN_REASONS, Decision, place
 from ..runtime.ids import KeyId, ProjectId, SandboxId
 from ..store.ports import Absent, Action, Committed, Put, Refused
-from . import depths, retention
+from . import depths, retention, spending
 from .accounts import name_of, take
 from .core import Caller, Core
 from .giving import bind
@@ -91,8 +92,8 @@ def create(core: Core, caller: Caller, request: CreateSandbox, key: str | None =
 
 
 _REFUSALS = (
-    Suspended, LimitExceeded, NoEligiblePool, UnsupportedCapability, QuotaExceeded, InsufficientCapacity, NotFound,
-    InvalidState,
+    BudgetExceeded, Suspended, LimitExceeded, NoEligiblePool, UnsupportedCapability, QuotaExceeded,
+    InsufficientCapacity, NotFound, InvalidState,
 )  # fmt: skip
 
 
@@ -138,6 +139,7 @@ def _create(core: Core, caller: Caller, request: CreateSandbox, key: str | None)
     outcome = _try_pools(core, caller, drafted, decision)
     if isinstance(outcome, Refused):
         check_not_closed(core, sandbox, outcome)
+        spending.check(core, sandbox, decision.chosen, outcome)
     if isinstance(outcome, Refused) and is_held_up_by_nobody(core, sandbox, outcome):
         outcome = _try_pools(core, caller, drafted, decision)
     return outcome if isinstance(outcome, Created) else _enqueue(core, caller, drafted, decision, outcome)
@@ -208,8 +210,10 @@ def _quiet_actions(core: Core, caller: Caller, draft: Draft, admitted: Sandbox, 
     need = admitted.size
     return [
         *own_rows(core, caller, draft, admitted, body),
-        take(Scope.ORG, admitted.org, need),
-        take(Scope.PROJECT, admitted.project, need),
+        take(Scope.ORG, admitted.org, need, spending=spending.of(core, admitted, admitted.org, admitted.pool)),
+        take(
+            Scope.PROJECT, admitted.project, need, spending=spending.of(core, admitted, admitted.project, admitted.pool)
+        ),
         take(Scope.POOL, admitted.pool, need),
     ]
 

@@ -24,7 +24,7 @@ from ..policy.placement import CAPACITY_REASONS, Decision, place
 from ..quotas.fairness import Admission, Plan, Waiting, plan
 from ..runtime.ids import OrgId
 from ..store.ports import ACTIONS_MAX, Absent, Action, AnyOf, Check, Committed, Delete, OneOf, Present, Put, Update
-from . import depths, moves, pressure, times
+from . import depths, moves, pressure, spending, times
 from .accounts import name_of, take
 from .attempts import unsettled
 from .backends import rest
@@ -124,7 +124,8 @@ class _Queue:
             Waiting(org, self.weights[org], self.counters[Scope.ORG, org].held, orgs[org], rows)
             for org, rows in sorted(by_org.items())
         ]
-        placer = _Placer(core, self.closed(Scope.POOL))
+        budgets = {name: left for name, row in self.counters.items() if (left := spending.left(row, now)) is not None}
+        placer = _Placer(core, self.closed(Scope.POOL), budgets)
         made = plan(waiting, self._projects(), self._pools(core), self.total(), placer.choose, BATCH_MAX)
         going = {entry.row.sandbox for entry in made.admissions}
         held_up = {
@@ -157,9 +158,11 @@ class _Placer:
     What was stopped or paused goes back to the pool that keeps it, also to one that takes nothing new.
     """
 
-    def __init__(self, core: Core, closed: Collection[str]) -> None:
+    def __init__(self, core: Core, closed: Collection[str], budgets: dict[tuple[Scope, str], int]) -> None:
+        """`budgets` are what counters have left to promise, where that is limited; they shrink with what is chosen."""
         self._core = core
         self._closed = closed
+        self._budgets = budgets
         self._pools = core.catalog.pools()
         self._debts: dict[str, frozenset[str]] = {}
         self._now = core.clock.now()
@@ -169,16 +172,32 @@ class _Placer:
         if row.wakes_on is not None:
             pool = row.wakes_on
             if row.size.fits_in(room.get(pool, Size())) and not self._pools.rests(pool, self._now):
-                return pool, None
+                return (pool if self._affords(row, pool) else None), None
             return None, self._wait_for(row, [pool])
         try:
             decision = self.decide(row, room)
         except PolicyUnreadable:
             return None, None  # it stays where it is, and so does nobody else's work
         if decision.chosen is not None:
-            return decision.chosen, None
+            return (decision.chosen if self._affords(row, decision.chosen) else None), None
         full = [pool for pool, why in decision.rejected.items() if why.reason in CAPACITY_REASONS]
         return None, self._wait_for(row, full)
+
+    def _affords(self, row: QueueRow, pool: str) -> bool:
+        """Whether its budgets have enough left, after those that were chosen before it.
+
+        One that is to be woken may have less of its time left than is reckoned with here.
+        """
+        owners = [(Scope.ORG, str(row.org)), (Scope.PROJECT, str(row.project))]
+        limited = [owner for owner in owners if owner in self._budgets]
+        if not limited:
+            return True
+        cost = spending.promised(self._core.catalog.price(pool), row.size, row.ttl_seconds, self._now)
+        if cost and any(self._budgets[owner] < cost for owner in limited):
+            return False
+        for owner in limited:
+            self._budgets[owner] -= cost
+        return True
 
     def _wait_for(self, row: QueueRow, pools: Sequence[str]) -> str | None:
         """The pool whose counter tells others to queue behind it."""
@@ -335,6 +354,7 @@ def _actions(
     """Three rows for each sandbox, and each shared counter once."""
     pools = core.catalog.pools().pools
     need: dict[tuple[Scope, str], Size] = {}
+    cost: dict[tuple[Scope, str], int] = {}
     actions: list[Action] = []
     changed: list[Sandbox] = []
     for entry in chosen:
@@ -353,12 +373,24 @@ def _actions(
         ]
         for name in ((Scope.ORG, str(after.org)), (Scope.PROJECT, str(after.project)), (Scope.POOL, entry.pool)):
             need[name] = need.get(name, Size()) + after.size
+        for name, amount in _costs(core, after, entry.pool).items():
+            cost[name] = cost.get(name, 0) + amount
     new = {(Scope.POOL, entry.pool) for entry in chosen if entry.row.wakes_on is None}
     actions += [
-        take(scope, name, amount, overtake=True, closed_too=scope is Scope.POOL and (scope, name) not in new)
+        take(
+            scope, name, amount, overtake=True, closed_too=scope is Scope.POOL and (scope, name) not in new,
+            spending=spending.spending(cost.get((scope, name), 0), core.clock.now(), known=True),
+        )
         for (scope, name), amount in need.items()
-    ]
+    ]  # fmt: skip
     return actions, changed
+
+
+def _costs(core: Core, sandbox: Sandbox, pool: str) -> dict[tuple[Scope, str], int]:
+    """What its admission takes from budgets that there are."""
+    owners = ((Scope.ORG, str(sandbox.org)), (Scope.PROJECT, str(sandbox.project)))
+    taken = {owner: spending.of(core, sandbox, owner[1], pool) for owner in owners}
+    return {owner: part.amount for owner, part in taken.items() if part is not None and part.amount}
 
 
 def _placed(core: Core, pools: Mapping[str, Pool], sandbox: Sandbox, pool: str) -> Sandbox:

@@ -16,7 +16,7 @@ from ..model.queue import QueueRow
 from ..model.quota import Counter, Scope
 from ..model.sandbox import BACK, GONE, WAYS, Move, MoveKind, Reason, Reservation, Sandbox, Status
 from ..store.ports import Absent, Action, Committed, Delete, Put, Refused, StoreThrottled
-from . import times
+from . import spending, times
 from .accounts import is_open, name_of, retain, take
 from .backends import adapter_of
 from .core import Caller, Core
@@ -169,6 +169,13 @@ def fall_asleep(core: Core, caller: Caller, found: Sandbox, kind: MoveKind) -> S
     return _leave(core, caller, found, kind, reason, idled=True)
 
 
+def rest_for_budget(core: Core, caller: Caller, found: Sandbox, kind: MoveKind) -> Sandbox | None:
+    """Its budget is spent; only a caller wakes it again, once there is some. Raises `QuotaExceeded`."""
+    detail = "the budget of this month is spent"
+    reason = Reason(code="budget", source="policy", detail=detail, at=core.clock.now())
+    return _leave(core, caller, found, kind, reason)
+
+
 def run_out(core: Core, caller: Caller, found: Sandbox, kind: MoveKind) -> Sandbox | None:
     """It has run for as long as it may; only a caller wakes it again."""
     detail = f"ran for {found.max_run_seconds} s"
@@ -226,6 +233,7 @@ def _wake(core: Core, caller: Caller, found: Sandbox, kind: MoveKind, reason: Re
     outcome = _try_quietly(core, caller, found, kind, reason)
     if isinstance(outcome, Refused):
         check_not_closed(core, found, outcome)
+        spending.check(core, found, found.pool, outcome)
     if isinstance(outcome, Refused) and is_held_up_by_nobody(core, found, outcome):
         outcome = _try_quietly(core, caller, found, kind, reason)
     if not isinstance(outcome, Refused):
@@ -243,7 +251,7 @@ def _try_quietly(
     """Take what it needs and go, in one transaction; a second try only after a conflict."""
     intended = _intent(core, found, kind, WAYS[kind].during, reason)
     changed, puts = transfer(core, found, admitted(core, intended))
-    actions = [*puts, event_of(core, caller, f"sandbox.{kind}", found, changed), *_take(changed)]
+    actions = [*puts, event_of(core, caller, f"sandbox.{kind}", found, changed), *_take(core, changed)]
     refusal = Refused()
     for attempt in range(2):
         outcome = core.store.transact(actions)
@@ -268,12 +276,17 @@ def admitted(core: Core, sandbox: Sandbox) -> Sandbox:
     )  # fmt: skip
 
 
-def _take(sandbox: Sandbox) -> list[Action]:
+def _take(core: Core, sandbox: Sandbox) -> list[Action]:
     """A pool that takes nothing new still serves what it keeps; a suspended organization gets nothing back."""
     assert sandbox.pool is not None
     return [
-        take(Scope.ORG, sandbox.org, sandbox.size),
-        take(Scope.PROJECT, sandbox.project, sandbox.size),
+        take(Scope.ORG, sandbox.org, sandbox.size, spending=spending.of(core, sandbox, sandbox.org, sandbox.pool)),
+        take(
+            Scope.PROJECT,
+            sandbox.project,
+            sandbox.size,
+            spending=spending.of(core, sandbox, sandbox.project, sandbox.pool),
+        ),
         take(Scope.POOL, sandbox.pool, sandbox.size, closed_too=True),
     ]
 

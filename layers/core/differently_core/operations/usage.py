@@ -21,10 +21,12 @@ from ..model.tenancy import Org, OrgEntry
 from ..model.usage import (
     DAYS,
     LABELS,
+    MONTHS,
     Amounts,
     DaySum,
     Interval,
     LabelSum,
+    MonthSum,
     RolledUp,
     Sums,
     interval_partition,
@@ -36,6 +38,7 @@ from .core import Core
 from .metering import open_interval
 from .recount import projects_of
 from .rollups import days_left, parts, position
+from .spending import promised, seconds_left
 from .standing import Owner
 
 PAGES_MAX: Final = 200
@@ -52,6 +55,8 @@ class GroupBy(StrEnum):
     KEY = "key"
     LABEL = "label"
     DAY = "day"
+    MONTH = "month"
+    """For budgets: one calendar month, by project."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ class Ask:
         match self.by:
             case GroupBy.ORG:
                 return part.org
-            case GroupBy.PROJECT:
+            case GroupBy.PROJECT | GroupBy.MONTH:
                 return part.project
             case GroupBy.LABEL:
                 assert isinstance(part, LabelSum)
@@ -85,6 +90,8 @@ class Ask:
         return {GroupBy.POOL: part.pool, GroupBy.KEY: part.key_id}.get(self.by, part.day)
 
     def takes(self, part: Sums) -> bool:
+        if self.by is GroupBy.MONTH:
+            return isinstance(part, MonthSum) and part.month == f"{self.first:%Y-%m}"
         wanted = LabelSum if self.by is GroupBy.LABEL else DaySum
         return isinstance(part, wanted) and self.first.isoformat() <= part.day < self.end.isoformat()
 
@@ -183,6 +190,56 @@ def of_everybody(core: Core, ask: Ask, after: str | None) -> Report:
     return Report(totals.lines())
 
 
+@dataclass(frozen=True)
+class MonthCosts:
+    """In millionths of one currency. `uncounted`: something has another price, or an unknown one."""
+
+    spent: int
+    projected: int
+    uncounted: bool
+
+
+def of_month(core: Core, owner: Owner, begin: datetime, end: datetime, currency: str) -> MonthCosts:
+    """What one owner spent in a month until now, and what may come of what runs until it ends, or the month does.
+
+    Raises `LimitExceeded` where that would take more reads than one report may.
+    """
+    ask = Ask(begin.date(), end.date(), GroupBy.MONTH)
+    now = core.clock.now()
+    totals, promises = _Totals(ask), 0
+    reader = _Reader(core)
+    uncounted = False
+    try:
+        for sandbox in _live(reader, list(projects_of(core, owner))):
+            meter = sandbox.meter
+            if meter is None or meter.kept:
+                continue
+            if meter.price is None or meter.price.currency != currency:
+                uncounted = True
+            else:
+                seconds = seconds_left(sandbox, now)
+                promises += promised(meter.price, sandbox.size, seconds, now)
+        _collect(reader, owner, totals)
+    except TooMuch:
+        raise _too_much(ask, isinstance(owner, Org)) from None
+    spent = sum(amounts.cost for (_, of), amounts in totals.sums.items() if of == currency)
+    uncounted = uncounted or any(of != currency for (_, of), amounts in totals.sums.items() if amounts != Amounts())
+    return MonthCosts(spent, spent + promises, uncounted)
+
+
+def running(core: Core, owner: Owner) -> Iterator[Sandbox]:
+    """Its live sandboxes, as an index has them that may lag a little; as many as one report may read."""
+    try:
+        yield from _live(_Reader(core), list(projects_of(core, owner)))
+    except TooMuch:
+        return
+
+
+def _live(reader: _Reader, projects: list[ProjectId]) -> Iterator[Sandbox]:
+    for project in projects:
+        yield from (row for row in reader.live(project) if isinstance(row, Sandbox))
+
+
 def _orgs(reader: _Reader, after: str | None) -> Iterator[OrgId]:
     yield from (row.id for row in reader.rows(Table.CONFIG, "ORGS", after=after) if isinstance(row, OrgEntry))
 
@@ -228,14 +285,17 @@ def _open(reader: _Reader, projects: list[ProjectId], ask: Ask) -> Iterator[Inte
     now = reader.core.clock.now()
     if now <= ask.begin_at:
         return
-    for project in projects:
-        for sandbox in reader.live(project):
-            interval = open_interval(sandbox, now) if isinstance(sandbox, Sandbox) else None
-            if interval is not None and interval.since < ask.end_at:
-                yield interval
+    for sandbox in _live(reader, projects):
+        interval = open_interval(sandbox, now)
+        if interval is not None and interval.since < ask.end_at:
+            yield interval
 
 
 def _summed(reader: _Reader, org: OrgId, projects: list[ProjectId], ask: Ask) -> Iterator[Sums]:
+    if ask.by is GroupBy.MONTH:
+        rows = reader.rows(Table.STATE, sum_partition(org), prefix=f"{MONTHS}{ask.first:%Y-%m}#")
+        yield from (row for row in rows if isinstance(row, MonthSum))
+        return
     families = [f"{LABELS}{project}#" for project in projects] if ask.by is GroupBy.LABEL else [DAYS]
     for family in families:
         yield from _family(reader, org, family, ask)

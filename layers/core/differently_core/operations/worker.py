@@ -134,11 +134,11 @@ def _expire(core: Core, sandbox: Sandbox) -> bool:
     """Its time is over: the same end as a delete, unless its lifetime was extended meanwhile. False while it is not."""
     reason = _over(core, sandbox)
     if reason is not None:
-        _end_of_time(core, sandbox, reason)
+        end_of_time(core, sandbox, reason)
     return reason is not None
 
 
-def _end_of_time(core: Core, sandbox: Sandbox, reason: Reason) -> None:
+def end_of_time(core: Core, sandbox: Sandbox, reason: Reason) -> None:
     now = core.clock.now()
     going = sandbox.with_(
         status=Status.TERMINATING, generation=sandbox.generation + 1, reason=reason, claim=None, due_at=now
@@ -171,7 +171,7 @@ def _run_out(core: Core, sandbox: Sandbox) -> bool:
         return False
     if not idle.run_out(core, sandbox):
         detail = f"after {sandbox.max_run_seconds} s"
-        _end_of_time(core, sandbox, Reason(code="max_run_reached", source="timer", detail=detail, at=now))
+        end_of_time(core, sandbox, Reason(code="max_run_reached", source="timer", detail=detail, at=now))
     return True
 
 

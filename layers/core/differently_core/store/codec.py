@@ -23,6 +23,7 @@ from ..errors import Internal, PayloadTooLarge
 from ..model import (
     attempt,
     audit,
+    budget,
     closing,
     declaration,
     due,
@@ -106,6 +107,7 @@ class Kind:
 MODULES = (
     attempt,
     audit,
+    budget,
     closing,
     declaration,
     due,
