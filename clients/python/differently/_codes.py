@@ -56,6 +56,13 @@ class Suspended(Forbidden):
     status = 403
 
 
+class BudgetExceeded(Forbidden):
+    """It would go beyond what may be spent this month."""
+
+    code = "budget_exceeded"
+    status = 403
+
+
 class NotFound(ApiError):
     """It does not exist, or is not yours."""
 
@@ -150,6 +157,7 @@ BY_CODE: dict[str, type[ApiError]] = {
         Unauthenticated,
         Forbidden,
         Suspended,
+        BudgetExceeded,
         NotFound,
         InvalidState,
         IdempotencyConflict,

@@ -44,6 +44,30 @@ class Blocker(Model):
     """Which is used up, for `full`."""
 
 
+class BudgetView(Model):
+    scope: str
+    org: str
+    project: str | None
+    limit: float
+    currency: str
+    thresholds: list[int]
+    action: str
+    """One of `alert`, `queue`, `pause`, `stop`; a newer server may know more."""
+    updated_at: datetime
+    updated_by: str
+    period_ends_at: datetime
+    """When the next month begins."""
+    spent: float | None
+    """This month, until `asOf`; estimates. Absent before the first look."""
+    projected: float | None
+    """What is spent, and what may still come of what runs until it ends or the month does."""
+    reached: list[int]
+    """Thresholds that were reached this month."""
+    uncounted: bool = False
+    """True when something runs, or ran, at a price that is unknown or in another currency."""
+    as_of: datetime | None
+
+
 class Capabilities(Model):
     pools: list[PoolOffer]
 
@@ -269,6 +293,14 @@ class Health(Model):
     status: str = "ok"
 
 
+class IsolationView(Model):
+    value: str | None
+    known: str
+    """One of `confirmed`, `declared`, `unknown`; a newer server may know more."""
+    by: str | None
+    """Who says so: `kind`, `configuration`, `plugin`, or `us`."""
+
+
 class Job(Model):
     id: str
     state: str
@@ -416,6 +448,23 @@ class PlacementExplanation(Model):
     """Pools that are not for this project: they are counted, not named. Absent for operators, who see them all."""
 
 
+class PlacementView(Model):
+    sandbox: str
+    project: str | None
+    pool: str
+    trust: str | None
+    """Of the pool as it is now; absent for one that was removed. One of `private`, `external`; a newer server may know
+    more.
+    """
+    decision: str
+    """`create`: at once; `admit`: out of the queue; `start`, `resume`: woken, where it was kept."""
+    at: datetime
+    event: str
+    """The row of the audit log that holds the decision."""
+    actor: str
+    request_id: str
+
+
 class PolicyBody(Model):
     """What is left out permits no external pool and every private one."""
 
@@ -527,6 +576,43 @@ class PoolQueue(Model):
 class PoolReason(Model):
     pool: str
     reason: str
+
+
+class PoolTrust(Model):
+    pool: str
+    adapter: str
+    trust: str
+    """One of `private`, `external`; a newer server may know more."""
+    trust_by: str | None
+    """Who says so. Absent for a kind that this build does not have. One of `always_external`, `operator_declares`,
+    `dev_only`; a newer server may know more.
+    """
+    isolation: IsolationView
+    region: str | None
+    verification: str | None
+    """The most real thing that its adapter was tested against. One of `live`, `real server`, `vendor SDK`, `fake`; a
+    newer server may know more.
+    """
+    egress_control: bool | None
+    """Whether it can limit what sandboxes reach; absent before its first good probe."""
+    probed_at: datetime | None
+    healthy: bool | None
+    limitations: list[str]
+    endpoint: dict[str, str] | None
+    """What leads to its backend; of an address the host alone. For operators."""
+    credential: str | None
+    """A reference: where it is kept, never what it is. For operators."""
+    use: PoolUse | None
+    """For operators."""
+
+
+class PoolUse(Model):
+    """Who may use it by policy. Room, capabilities and lifetimes are another matter."""
+
+    global_policy: bool
+    """Whether the policy of the installation permits it. Where it does not, nobody may."""
+    narrowed: dict[str, bool]
+    """Organizations and projects with a policy of their own, and whether that permits it too."""
 
 
 class PortClosed(Model):
@@ -878,6 +964,11 @@ class TemplateView(Model):
     """Such as a name that leads to no pool now; for operators."""
 
 
+class TrustReport(Model):
+    as_of: datetime
+    pools: list[PoolTrust]
+
+
 class UploadView(Model):
     """Where to send the bytes, with these headers and without a key: the address itself is the permission. It takes
     them until `sendBy`; until `expiresAt` they can be made a file.
@@ -889,6 +980,22 @@ class UploadView(Model):
     headers: dict[str, str]
     send_by: datetime
     expires_at: datetime
+
+
+class UsageLine(Model):
+    _names: ClassVar[dict[str, str]] = {"memory_gib_seconds": "memoryGiBSeconds"}
+    group: str | None
+    """The organization, project, pool, key, day or value of the label; null for what has no such label."""
+    sandbox_seconds: float
+    """Time for which sandboxes held quota."""
+    cpu_seconds: float
+    """The same, times the virtual CPUs that each asked for."""
+    memory_gib_seconds: float
+    kept_seconds: float
+    """Time at rest, on pools that have a price for it."""
+    estimated_cost: float | None
+    """By the prices of the pool when counting began and the size that was asked for; null where the pool has none."""
+    currency: str | None
 
 
 class Verified(Model):
