@@ -374,6 +374,10 @@ class Job:
     run: Callable[[], None]
 
 
+BACKLOGS = (None, None, 0, 2, 10)
+"""Chosen without a draw, so that what else a seed means stays as it was."""
+
+
 def drawn_limits(rng: random.Random, roominess: int) -> Limits:
     """Now and then a limit of another resource than the count; a roomy world sets none that is felt."""
     total = Size(
@@ -384,7 +388,7 @@ def drawn_limits(rng: random.Random, roominess: int) -> Limits:
     )
     return Limits(
         total=total, queued_max=rng.choice((2, 10, 10_000)), ttl_seconds_max=rng.choice((3600, 604_800)),
-        snapshots_max=rng.choice((0, 1, 5, 100, 100)),
+        snapshots_max=rng.choice((0, 1, 5, 100, 100)), backlog_max=BACKLOGS[rng.getstate()[1][0] % len(BACKLOGS)],
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from differently_core.model.idempotency import IdempotencyRow
 from differently_core.model.policy import External, PolicyRules
 from differently_core.model.pool import Pool, Trust
 from differently_core.model.port import OpenPort
-from differently_core.model.queue import QueueRow
+from differently_core.model.queue import Backlog, QueueRow
 from differently_core.model.quota import Counter, Scope
 from differently_core.model.record import Key, Record
 from differently_core.model.resources import DIMENSIONS, Size
@@ -81,6 +81,8 @@ class Monitor:
         self.backend_of: Callable[[str], SimBackend]
         self.denied: dict[str, str] = {}
         """The pool that an organization's own policy denies; it never changes."""
+        self.waiting: Tally[tuple[str, str]] = Tally()
+        """Places held in each bounded backlog."""
         self.keeping = Keeping(lambda: self.rows, lambda what: self._tally.update([what]))
         self.metering = Metering()
         self.commits = 0
@@ -126,6 +128,7 @@ class Monitor:
         self.metering.committed(changes)
         for name in touched:
             self._judge_counter(name)
+        self._judge_backlogs(changes)
         if any(before is None and isinstance(after, Sandbox) for before, after in changes):
             self._judge_no_overtaking(changes)
 
@@ -135,6 +138,22 @@ class Monitor:
             if isinstance(before, Counter) and before.waiting is not None:
                 fail("I13", f"a create overtook {before.waiting} that wait for {before.scope} {before.name}")
 
+    def _judge_backlogs(self, changes: Sequence[tuple[Record | None, Record | None]]) -> None:
+        """A bounded backlog counts who waits, exactly, and lets no new one in above its bound."""
+        named = {(row.scope.value, row.name): row for _, row in changes if isinstance(row, Backlog)}
+        for _, row in changes:
+            if isinstance(row, Sandbox):
+                for scope in row.backlogs:
+                    name = row.org if scope == Scope.ORG else row.project
+                    found = self.rows.get(Backlog.key_of(Scope(scope), name))
+                    must(isinstance(found, Backlog), "I5", f"{row.id} waits in the backlog of {name}, which has no row")
+        for entry, row in named.items():
+            held = self.waiting[entry]
+            must(row.waiting == held, "I5", f"the backlog of {row.scope} {row.name} counts {row.waiting}; {held} wait")
+        if any(before is None and isinstance(after, Sandbox) for before, after in changes):
+            for row in named.values():
+                must(row.free >= 0, "I5", f"a create waits in the full backlog of {row.scope} {row.name}")
+
     def _add(self, before: Record | None, after: Record | None, touched: set[tuple[Scope, str]]) -> None:
         for row, sign in ((before, -1), (after, 1)):
             for name, amounts in _holdings(row):
@@ -143,6 +162,9 @@ class Monitor:
                 touched.add(name)
             if isinstance(row, Counter):
                 touched.add((row.scope, row.name))
+            if isinstance(row, Sandbox):
+                for scope in row.backlogs:
+                    self.waiting[scope, row.org if scope == Scope.ORG else row.project] += sign
         row = after or before
         if isinstance(row, Attempt):
             assert isinstance(after, Attempt), "an attempt was deleted"
@@ -297,6 +319,8 @@ class Monitor:
                 fail("queue", f"{sandbox.id} waits; it is not in the queue, or it holds {sandbox.reservation}")
         elif queue is not None and status is not Status.TERMINATING:
             fail("queue", f"{sandbox.id} is {status} and still in the queue")
+        if sandbox.backlogs and (sandbox.awaits_snapshot or status not in (Status.QUEUED, Status.TERMINATING)):
+            fail("queue", f"{sandbox.id} is {status} and holds a place in {sandbox.backlogs}")
         row = self.rows.get(IdempotencyRow.key_of(sandbox.id))
         guarded = isinstance(row, IdempotencyRow) and row.sandbox == sandbox.id
         if guarded != (sandbox.idempotent and status in LIVE):

@@ -52,6 +52,19 @@ def test_a_busy_create_is_two_trips(world: World, warm: Callable[..., Reply]) ->
     assert busy.calls == ["TransactWriteItems", "TransactWriteItems"]
 
 
+def test_a_bounded_backlog_is_no_further_trip(world: World, acme: Tenant, warm: Callable[..., Reply]) -> None:
+    world.call("PUT", f"/v1/projects/{acme.project}/quota", {"maxQueued": 1}, token=world.operator)
+    world.pool("tiny", max_concurrency=1)
+    body = {"placement": {"allowedPools": ["tiny"]}}
+    warm("POST", "/v1/sandboxes", body)
+    warm("GET", "/v1/sandboxes")
+    busy = cost_of(world, lambda: warm("POST", "/v1/sandboxes", body))
+    assert busy.calls == ["TransactWriteItems", "TransactWriteItems"]
+    refused = warm("POST", "/v1/sandboxes", body)
+    assert (refused.status, refused.code, refused.headers["Retry-After"]) == (429, "queue_full", "10")
+    assert refused.json()["error"]["details"] == {"scope": "project", "waiting": 1, "limit": 1}
+
+
 def test_reading_listing_changing_and_deleting(world: World, warm: Callable[..., Reply]) -> None:
     sandbox = warm("GET", "/v1/sandboxes").json()["items"][0]["id"]
     path = f"/v1/sandboxes/{sandbox}"

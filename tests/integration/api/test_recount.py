@@ -17,7 +17,7 @@ from differently_core.operations import accounts, recount, retally
 from differently_core.store.ports import Committed, Delete, Page, Put, Update
 from tests.support.api import BOOT, Reply, Tenant, World
 
-ZERO = {"concurrent": 0, "cpu": 0.0, "memoryMiB": 0, "diskGiB": 0, "snapshots": 0, "snapshotBytes": 0}
+ZERO = {"concurrent": 0, "cpu": 0.0, "memoryMiB": 0, "diskGiB": 0, "snapshots": 0, "snapshotBytes": 0, "queued": 0}
 ONE = {**ZERO, "concurrent": 1, "cpu": 1.0, "memoryMiB": 512}
 SIZE: dict[str, Any] = {"resources": {"cpu": 1, "memoryMiB": 512, "diskGiB": 0}}
 

@@ -249,7 +249,7 @@ def test_a_backlog_is_bounded_whatever_it_waits_for(two: World):
     with pytest.raises(QueueFull) as refused:
         create(two.core, caller, CreateSandbox.model_validate(HERE))
 
-    assert refused.value.details == {"waiting": 3, "limit": 3}
+    assert refused.value.details == {"scope": "org", "waiting": 3, "limit": 3}
     assert two.status(two.create(**HERE)) is Status.QUEUED, "others are not concerned"
 
 
@@ -264,7 +264,7 @@ def test_a_backlog_longer_than_one_look_is_counted_whole(two: World):
     with pytest.raises(QueueFull) as refused:
         create(two.core, caller, CreateSandbox.model_validate(HERE))
 
-    assert refused.value.details == {"waiting": 120, "limit": 120}
+    assert refused.value.details == {"scope": "org", "waiting": 120, "limit": 120}
 
 
 @pytest.mark.parametrize("way_out", ["admitted", "deleted"])

@@ -346,7 +346,7 @@ def test_a_full_backlog_refuses(world: World, backend: FakeBackend):
     with pytest.raises(QueueFull) as refused:
         created(world, caller)
 
-    assert refused.value.details == {"waiting": 2, "limit": 2}
+    assert refused.value.details == {"scope": "org", "waiting": 2, "limit": 2}
 
 
 # Races that dispatch must survive.

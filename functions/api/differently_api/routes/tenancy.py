@@ -56,9 +56,10 @@ class Quota(Wire):
     max_memory_mib: Amount | None = None
     max_disk_gib: Amount | None = None
     max_ttl_seconds: Annotated[int, Field(ge=1, le=UNLIMITED, alias="maxTTLSeconds")] = Limits().ttl_seconds_max
-    max_queued: Amount = Limits().queued_max
-    """Sandboxes of an organization that may wait at once. Counted as the queue is worked on, so a burst can pass it; a
-    project's own is kept and does not limit it yet."""
+    max_queued: Amount | None = None
+    """Sandboxes that may wait at once, exactly; more are refused with `queue_full`. Null sets no bound of its own: then
+    10,000 of an organization is where a guard begins to refuse. What waits already when a bound is set is not counted.
+    """
     max_snapshots: Amount = Limits().snapshots_max
     """Snapshots kept at once."""
     max_snapshot_gib: Amount | None = None
@@ -68,7 +69,7 @@ class Quota(Wire):
     def limits(self) -> Limits:
         return Limits(
             total=_size(self.max_concurrent, self.max_cpu, self.max_memory_mib, self.max_disk_gib),
-            each=self.per_sandbox.size(), ttl_seconds_max=self.max_ttl_seconds, queued_max=self.max_queued,
+            each=self.per_sandbox.size(), ttl_seconds_max=self.max_ttl_seconds, backlog_max=self.max_queued,
             snapshots_max=self.max_snapshots,
             snapshot_gib_max=UNLIMITED if self.max_snapshot_gib is None else self.max_snapshot_gib,
         )  # fmt: skip
@@ -79,7 +80,7 @@ class Quota(Wire):
         return cls(
             max_concurrent=total.sandboxes, max_cpu=_cpus(total.cpu_millis),
             max_memory_mib=_bound(total.memory_mib), max_disk_gib=_bound(total.disk_gib),
-            max_ttl_seconds=limits.ttl_seconds_max, max_queued=limits.queued_max,
+            max_ttl_seconds=limits.ttl_seconds_max, max_queued=limits.backlog_max,
             max_snapshots=limits.snapshots_max, max_snapshot_gib=_bound(limits.snapshot_gib_max),
             per_sandbox=SandboxLimit.of(limits.each),
         )  # fmt: skip
@@ -95,6 +96,8 @@ class Used(Wire):
 class QuotaUsed(Used):
     snapshots: int
     snapshot_bytes: int
+    queued: int
+    """Sandboxes that hold a place in the queue; counted while `maxQueued` is set."""
 
 
 class QuotaView(Wire):
@@ -372,13 +375,14 @@ def _repaired(call: Call[RepairQuota, NoQuery], org: OrgId, project: ProjectId |
     ran = recount.recount(call.core, call.caller, org, project, correct=correct)
     kept = retally.retally(call.core, call.caller, org, project, correct=correct)
     return RepairView(
-        held=_with_snapshots(ran.held, kept.held), drift=_with_snapshots(ran.drift, kept.drift),
+        held=_with_snapshots(ran.held, kept.held, ran.queued),
+        drift=_with_snapshots(ran.drift, kept.drift, ran.queued_drift),
         repaired=ran.corrected or kept.corrected,
     )  # fmt: skip
 
 
-def _with_snapshots(held: Size, kept: retally.Kept) -> QuotaUsed:
-    return QuotaUsed(**_used(held).model_dump(), snapshots=kept.snapshots, snapshot_bytes=kept.bytes)
+def _with_snapshots(held: Size, kept: retally.Kept, queued: int) -> QuotaUsed:
+    return QuotaUsed(**_used(held).model_dump(), snapshots=kept.snapshots, snapshot_bytes=kept.bytes, queued=queued)
 
 
 def _used(held: Size) -> Used:
@@ -387,10 +391,10 @@ def _used(held: Size) -> Used:
     )  # fmt: skip
 
 
-def _quota(limits: Limits, counter: Counter | None, kept: SnapshotTally) -> Answer:
+def _quota(limits: Limits, counter: Counter | None, queued: int, kept: SnapshotTally) -> Answer:
     """With its nulls, so that `limits` can be changed and sent back as it is."""
     held = _used(counter.held if counter is not None else Size())
-    used = QuotaUsed(**held.model_dump(), snapshots=kept.count, snapshot_bytes=kept.bytes)
+    used = QuotaUsed(**held.model_dump(), snapshots=kept.count, snapshot_bytes=kept.bytes, queued=queued)
     waiting = (counter.waiting or 0) if counter is not None else 0
     view = QuotaView(limits=Quota.of(limits), used=used, waiting=waiting)
     return Answer(200, view.model_dump_json(by_alias=True), {"Content-Type": JSON})

@@ -12,6 +12,7 @@ from typing import ClassVar
 from ..runtime.ids import OrgId, ProjectId, SandboxId
 from .egress import EgressLimit
 from .policy import DEFAULT_CLASSIFICATION
+from .quota import Scope
 from .record import Key, Record, Table
 from .resources import Size
 
@@ -44,6 +45,8 @@ class QueueRow(Record):
     ttl_seconds: int = 0
     wakes_on: str | None = None
     """The pool that keeps it, for one that was stopped or paused."""
+    backlogs: tuple[str, ...] = ()
+    """As on its sandbox."""
     not_before: datetime | None = None
     since: datetime | None = None
     """When it was created, or asked to wake."""
@@ -55,6 +58,32 @@ class QueueRow(Record):
 
     def key(self) -> Key:
         return self.key_of(self.org, self.priority, self.sandbox)
+
+
+class Backlog(Record):
+    """Places in the queue of an organization or project with a bounded backlog; no row where no bound was ever set."""
+
+    kind: ClassVar[str] = "backlog"
+    table: ClassVar[Table] = Table.STATE
+    native: ClassVar[tuple[str, ...]] = ("free", "limit", "moves")
+
+    scope: Scope
+    name: str
+    free: int
+    limit: int
+    moves: int = 0
+    """Rises with every place that is taken or given back, so that whoever counts can tell that nothing moved."""
+
+    @property
+    def waiting(self) -> int:
+        return self.limit - self.free
+
+    @staticmethod
+    def key_of(scope: Scope, name: str) -> Key:
+        return Key(Table.STATE, f"BACKLOG#{scope}#{name}", "META")
+
+    def key(self) -> Key:
+        return self.key_of(self.scope, self.name)
 
 
 class DispatchCursor(Record):

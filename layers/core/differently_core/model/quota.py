@@ -98,5 +98,8 @@ class Limits(BaseModel):
     each: Size = Size(sandboxes=1, cpu_millis=64_000, memory_mib=262_144, disk_gib=2_048)
     ttl_seconds_max: int = 7 * 24 * 3600
     queued_max: int = 10_000
+    """Of an organization without `backlog_max`: a guard, at which it begins to be refused."""
     snapshots_max: int = 100
     snapshot_gib_max: int = UNLIMITED
+    backlog_max: int | None = None
+    """So many may wait, exactly; None sets no bound."""

@@ -295,6 +295,8 @@ class Sandbox(Record):
     failures: int = 0
     """Attempts that count against the limit: a full backend is not the sandbox's fault and does not count."""
     reservation: Reservation | None = None
+    backlogs: tuple[str, ...] = ()
+    """Scopes (`org`, `project`) in whose bounded backlog it holds a place while it waits."""
     retained: bool = False
     """True while it holds one of its pool's places for what is kept without running."""
     meter: Meter | None = None

@@ -24,6 +24,7 @@ from .catalog import Catalog
 
 Values = tuple[tuple[str | None, str], ...]
 """Opened secrets of a sandbox, each with the variable that it became, if it did."""
+BACKOFF_DOUBLINGS_MAX = 7
 OPENED_MAX = 500
 """Sandboxes whose opened secrets a process keeps."""
 
@@ -167,18 +168,18 @@ class Core:
     def after(self, seconds: float) -> datetime:
         return self.clock.now() + timedelta(seconds=seconds)
 
-    def commit(self, actions: Sequence[Action]) -> Outcome:
+    def commit(self, actions: Sequence[Action], *, tries_max: int | None = None) -> Outcome:
         """One transaction, tried again while somebody else is writing the same rows.
 
         Only for decisions that stay right whoever wins: every action carries its own condition. A refusal names every
         condition that does not hold: one that meets a conflict too tells only of some, and is tried again. Raises
         `StoreThrottled` when the conflict does not pass.
         """
-        for attempt in range(self.tuning.conflict_tries_max):
+        for attempt in range(tries_max or self.tuning.conflict_tries_max):
             outcome = self.store.transact(actions)
             if isinstance(outcome, Committed) or not outcome.conflicts:
                 return outcome
-            self.back_off(attempt)
+            self.back_off(min(attempt, BACKOFF_DOUBLINGS_MAX))
         raise StoreThrottled("Many calls are changing the same thing right now; repeat the call in a second.")
 
     def back_off(self, attempt: int) -> None:

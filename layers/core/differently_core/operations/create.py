@@ -39,7 +39,7 @@ from ..policy import egress
 from ..policy.placement import HIDDEN_REASONS, Decision, place
 from ..runtime.ids import KeyId, ProjectId, SandboxId
 from ..store.ports import Absent, Action, Committed, Put, Refused
-from . import depths, retention, spending
+from . import backlogs, depths, retention, spending
 from .accounts import name_of, take
 from .core import Caller, Core
 from .giving import bind
@@ -53,6 +53,8 @@ from .starting import with_profile
 from .wishes import wish_of
 
 IDEMPOTENCY_KEY_MAX = 255
+JOIN_TRIES_MAX = 24
+"""Of all that begin to wait in one bounded backlog at once, each at most some seconds late."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ def is_held_up_by_nobody(core: Core, sandbox: Sandbox, refusal: Refused) -> bool
     if pool is not None and pool.waiting:
         core.nudges.dispatch()  # it looks at every pool, and clears what is stale
     waiting, limit = _backlog(core, sandbox, tenant)
-    final = sandbox.queue_timeout_seconds == 0 or waiting >= limit
+    final = sandbox.queue_timeout_seconds == 0 or waiting >= limit or backlogs.is_shut(core, sandbox)
     if not final or tenant is None or tenant.waiting is None:
         return False
     return clear_if_nobody_waits(core, sandbox.org, sandbox.project)
@@ -219,7 +221,7 @@ def _quiet_actions(core: Core, caller: Caller, draft: Draft, admitted: Sandbox, 
 
 
 def _enqueue(core: Core, caller: Caller, draft: Draft, decision: Decision, refusal: Refused | None) -> Created:
-    """The busy path: rows that are this sandbox's alone, so nothing can conflict."""
+    """The busy path: rows that are this sandbox's alone, so nothing can conflict, and places where a bound was set."""
     sandbox = draft.sandbox
     check_may_wait(core, sandbox, refusal, decision.summary())
     queued = sandbox.with_(
@@ -236,12 +238,15 @@ def _enqueue(core: Core, caller: Caller, draft: Draft, decision: Decision, refus
             *_refused_by(refusal),
         ),
     )
+    queued, places = backlogs.join(core, queued)
     body = SandboxView.of(queued).model_dump_json(by_alias=True, exclude_none=True)
     row = queue_row(queued)
-    outcome = core.commit([*own_rows(core, caller, draft, queued, body), Put(row, (Absent(),), "queue")])
+    actions = [*own_rows(core, caller, draft, queued, body), Put(row, (Absent(),), "queue"), *places]
+    outcome = core.commit(actions, tries_max=JOIN_TRIES_MAX if places else None)
     if isinstance(outcome, Refused):
         if "idempotency" in outcome.failed:
             return replay(outcome.failed["idempotency"], draft.digest)
+        backlogs.check_joined(outcome.failed)
         check_held(queued, outcome)
         raise IdTaken
     core.nudges.dispatch()
@@ -263,7 +268,8 @@ def queue_row(sandbox: Sandbox) -> QueueRow:
         image=sandbox.image, egress=sandbox.egress, regions=sandbox.regions, preferred_pools=sandbox.preferred_pools,
         classification=sandbox.classification, attempt=sandbox.attempt,
         ttl_seconds=sandbox.ttl_seconds, wakes_on=sandbox.pool if sandbox.move is not None else None,
-        not_before=sandbox.not_before, since=sandbox.move.asked_at if sandbox.move is not None else sandbox.created_at,
+        backlogs=sandbox.backlogs, not_before=sandbox.not_before,
+        since=sandbox.move.asked_at if sandbox.move is not None else sandbox.created_at,
     )  # fmt: skip
 
 
@@ -428,18 +434,23 @@ def check_may_wait(core: Core, sandbox: Sandbox, refusal: Refused | None, otherw
             raise over_quota(tenant, sandbox.size)
         where = f"pool {pool.name} is full" if pool is not None else otherwise
         raise InsufficientCapacity(f"No room right now ({where}) and queueTimeoutSeconds is 0; try again shortly.")
+    backlogs.check_open(core, sandbox)
     waiting, limit = _backlog(core, sandbox, tenant)
     if waiting >= limit:
         raise QueueFull(
-            f"{waiting} sandboxes of this organization are waiting already (limit {limit}).",
-            waiting=waiting, limit=limit,
+            f"{waiting} sandboxes of this organization are waiting already, and {limit} is the most where no maxQueued "
+            "is set. Repeat the call when some have started.",
+            scope=Scope.ORG.value, waiting=waiting, limit=limit,
         )  # fmt: skip
 
 
 def _backlog(core: Core, sandbox: Sandbox, tenant: Counter | None) -> tuple[int, int]:
-    """How many of the organization wait, whatever they wait for, and how many may."""
+    """How many of an organization without a bound of its own wait, whatever they wait for, and how many may."""
+    limits = core.catalog.org(sandbox.org).limits
+    if limits.backlog_max is not None:
+        return 0, limits.queued_max
     marked = tenant.waiting or 0 if tenant is not None and tenant.scope is Scope.ORG else 0
-    return max(marked, depths.waiting(core, sandbox.org)), core.catalog.org(sandbox.org).limits.queued_max
+    return max(marked, depths.waiting(core, sandbox.org)), limits.queued_max
 
 
 def _full_counters(sandbox: Sandbox, refusal: Refused | None) -> tuple[Counter | None, Counter | None]:

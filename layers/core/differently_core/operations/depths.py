@@ -1,8 +1,9 @@
-"""How long each organization's backlog is, so that it can be bounded.
+"""How long the backlogs are that nobody bounded: a guard, so that none grows without end.
 
 Counted by dispatch, the one that reads the queue anyway, and read by creates from the catalog: a counter in the
-transaction of everybody who begins to wait would be a row that all of them write. So a bound can be passed by what
-comes between two runs of dispatch, which is a moment, and is never in the way of those who do not wait.
+transaction of everybody who begins to wait would be a row that all of them write. So the guard can be passed by
+what comes between two runs of dispatch, which is a moment, and is never in the way of those who do not wait. A bound
+that an operator set is exact (`backlogs`).
 """
 
 from __future__ import annotations

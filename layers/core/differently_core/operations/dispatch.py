@@ -24,7 +24,7 @@ from ..policy.placement import CAPACITY_REASONS, Decision, place
 from ..quotas.fairness import Admission, Plan, Waiting, plan
 from ..runtime.ids import OrgId
 from ..store.ports import ACTIONS_MAX, Absent, Action, AnyOf, Check, Committed, Delete, OneOf, Present, Put, Update
-from . import depths, moves, pressure, spending, times
+from . import backlogs, depths, moves, pressure, spending, times
 from .accounts import name_of, take
 from .attempts import unsettled
 from .backends import rest
@@ -326,7 +326,8 @@ def _names(entry: Admission) -> set[str]:
 
 def _counters_of(entry: Admission) -> set[str]:
     row = entry.row
-    return {name_of(Scope.ORG, row.org), name_of(Scope.PROJECT, row.project), name_of(Scope.POOL, entry.pool)}
+    shared = {name_of(Scope.ORG, row.org), name_of(Scope.PROJECT, row.project), name_of(Scope.POOL, entry.pool)}
+    return shared | backlogs.names(row)
 
 
 def _read_sandboxes(core: Core, admissions: Sequence[Admission]) -> dict[str, Sandbox]:
@@ -383,6 +384,7 @@ def _actions(
         )
         for (scope, name), amount in need.items()
     ]  # fmt: skip
+    actions += backlogs.leave_together(sandboxes[entry.row.sandbox] for entry in chosen)
     return actions, changed
 
 
@@ -398,7 +400,7 @@ def _placed(core: Core, pools: Mapping[str, Pool], sandbox: Sandbox, pool: str) 
     return sandbox.with_(
         status=Status.PROVISIONING, pool=pool, region=_region(pools, pool), reason=None,
         egress_rules=egress.of_new(sandbox.egress, rules.scopes, pool),
-        reservation=Reservation(size=sandbox.size, pool=pool), rejections=(), not_before=None,
+        reservation=Reservation(size=sandbox.size, pool=pool), rejections=(), not_before=None, backlogs=(),
         due_at=core.after(core.tuning.observe_seconds),
     )  # fmt: skip
 

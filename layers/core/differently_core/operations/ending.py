@@ -13,6 +13,7 @@ from ..model.queue import QueueRow
 from ..model.sandbox import ENDED, LIVE, Reason, Sandbox, SandboxEnv, Status, told
 from ..model.secret import SandboxSecrets
 from ..store.ports import Absent, Action, Delete, Equals, Outcome, Put
+from . import backlogs
 from .accounts import give_back
 from .core import Caller, Core
 from .create import patience_seconds, queue_row
@@ -89,10 +90,12 @@ def requeue(
         failures=sandbox.failures + (1 if counted else 0), not_before=ready, due_at=ready,
         queue_deadline=max(deadline, one_look) if counted else deadline,
     )  # fmt: skip
+    waiting, places = backlogs.join(core, waiting, at_any_rate=True)
     changed, puts = transfer(core, sandbox, waiting)
     actions: list[Action] = [
         *puts,
         Put(queue_row(changed), (), "queue"),
+        *places,
         *give_back(sandbox, keep_pool=attempt is not None and not proved),
         event_of(core, caller, "sandbox.requeue", sandbox, changed),
     ]
@@ -115,6 +118,7 @@ def end(
         due_at=None,
         reservation=None,
         retained=False,
+        backlogs=(),
         claim=None,
         move=None,
         not_before=None,
@@ -123,6 +127,7 @@ def end(
     actions: list[Action] = [
         *puts,
         *give_back(sandbox, keep_pool=attempt is not None and not proved),
+        *backlogs.leave(sandbox),
         event_of(core, caller, f"sandbox.{status.value}", sandbox, changed),
     ]
     if sandbox.idempotent and sandbox.status in LIVE:

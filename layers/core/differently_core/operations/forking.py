@@ -32,6 +32,7 @@ from ..model.sandbox import Reason, Sandbox, Status
 from ..model.snapshot import Snapshot, SnapshotKind, SnapshotStatus, SnapshotUse
 from ..policy.placement import place
 from ..store.ports import Action, Committed, Put, StoreThrottled
+from . import backlogs
 from .core import Caller, Core, system
 from .create import (
     Created,
@@ -211,7 +212,8 @@ def _join(core: Core, child: Sandbox) -> None:
         due_at=core.after(min(core.tuning.queue_look_seconds, patience)),
         reason=Reason(code="waiting", source="admission", detail="its snapshot is ready", at=core.clock.now()),
     )  # fmt: skip
+    waiting, places = backlogs.join(core, waiting, at_any_rate=True)
     changed, put = write(child, waiting)
     event = event_of(core, FORKS, "sandbox.queue", child, changed)
-    if isinstance(core.commit([put, Put(queue_row(changed), (), "queue"), event]), Committed):
+    if isinstance(core.commit([put, Put(queue_row(changed), (), "queue"), *places, event]), Committed):
         core.nudges.dispatch()

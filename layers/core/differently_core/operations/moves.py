@@ -16,11 +16,11 @@ from ..model.queue import QueueRow
 from ..model.quota import Counter, Scope
 from ..model.sandbox import BACK, GONE, WAYS, Move, MoveKind, Reason, Reservation, Sandbox, Status
 from ..store.ports import Absent, Action, Committed, Delete, Put, Refused, StoreThrottled
-from . import spending, times
+from . import backlogs, spending, times
 from .accounts import is_open, name_of, retain, take
 from .backends import adapter_of
 from .core import Caller, Core
-from .create import check_may_wait, check_not_closed, is_held_up_by_nobody, patience_seconds, queue_row
+from .create import JOIN_TRIES_MAX, check_may_wait, check_not_closed, is_held_up_by_nobody, patience_seconds, queue_row
 from .ending import event_of, transfer, write
 from .marks import clear_if_nobody_waits
 from .sandboxes import find
@@ -271,7 +271,7 @@ def admitted(core: Core, sandbox: Sandbox) -> Sandbox:
     assert sandbox.pool is not None
     return sandbox.with_(
         status=sandbox.move.way.during, move=new_move(core, sandbox.move.kind),
-        reservation=Reservation(size=sandbox.size, pool=sandbox.pool), not_before=None, rejections=(),
+        reservation=Reservation(size=sandbox.size, pool=sandbox.pool), not_before=None, rejections=(), backlogs=(),
         due_at=soon(core, sandbox),
     )  # fmt: skip
 
@@ -293,26 +293,30 @@ def _take(core: Core, sandbox: Sandbox) -> list[Action]:
 
 def _wait(core: Core, caller: Caller, found: Sandbox, kind: MoveKind, waits_for: str) -> Sandbox | None:
     intended = _intent(core, found, kind, Status.QUEUED, _asked(core, caller, kind))
-    changed, actions = queued(core, found, intended, waits_for)
-    if isinstance(core.commit([*actions, event_of(core, caller, f"sandbox.{kind}", found, changed)]), Refused):
+    changed, actions = queued(core, found, intended, waits_for, at_any_rate=caller.scope is None)
+    event = event_of(core, caller, f"sandbox.{kind}", found, changed)
+    outcome = core.commit([*actions, event], tries_max=JOIN_TRIES_MAX if changed.backlogs else None)
+    if isinstance(outcome, Refused):
+        if "sandbox" not in outcome.failed:
+            backlogs.check_joined(outcome.failed)
         return None
     core.nudges.dispatch()
     return changed
 
 
 def queued(
-    core: Core, before: Sandbox, intended: Sandbox, waits_for: str, *, seconds: float = 0.0
+    core: Core, before: Sandbox, intended: Sandbox, waits_for: str, *, seconds: float = 0.0, at_any_rate: bool = True
 ) -> tuple[Sandbox, list[Action]]:
-    """Into the queue for its own pool, not to be looked at for `seconds`; rows that nobody shares."""
-    waiting, row = waiting_row(core, intended, waits_for, seconds=seconds)
+    """Into the queue for its own pool, not to be looked at for `seconds`; rows that nobody shares, and its places."""
+    waiting, rows = waiting_row(core, intended, waits_for, seconds=seconds, at_any_rate=at_any_rate)
     changed, puts = transfer(core, before, waiting)
-    return changed, [*puts, row]
+    return changed, [*puts, *rows]
 
 
 def waiting_row(
-    core: Core, intended: Sandbox, waits_for: str, *, seconds: float = 0.0
-) -> tuple[Sandbox, Put]:  # fmt: skip
-    """The sandbox as it waits to be woken, and its row in the queue."""
+    core: Core, intended: Sandbox, waits_for: str, *, seconds: float = 0.0, at_any_rate: bool = True
+) -> tuple[Sandbox, list[Action]]:  # fmt: skip
+    """The sandbox as it waits to be woken, its row in the queue, and its places in bounded backlogs."""
     ready = core.after(seconds)
     deadline = intended.queue_deadline or ready + timedelta(seconds=patience_seconds(core, intended))
     look = min(ready + timedelta(seconds=core.tuning.queue_look_seconds), deadline)
@@ -321,7 +325,8 @@ def waiting_row(
         due_at=look if intended.expires_at is None else min(look, intended.expires_at),
         reason=Reason(code="waiting", source="admission", detail=waits_for, at=core.clock.now()),
     )  # fmt: skip
-    return waiting, Put(queue_row(waiting), (), "queue")
+    waiting, places = backlogs.join(core, waiting, at_any_rate=at_any_rate)
+    return waiting, [Put(queue_row(waiting), (), "queue"), *places]
 
 
 def _stay(core: Core, caller: Caller, found: Sandbox, kind: MoveKind) -> Sandbox | None:
@@ -334,11 +339,12 @@ def no_longer_waiting(core: Core, caller: Caller, found: Sandbox, reason: Reason
     assert found.move is not None
     resting = found.with_(
         status=found.move.way.before, move=None, claim=None, reason=reason, generation=found.generation + 1,
-        queue_deadline=None, not_before=None, rejections=(),
+        queue_deadline=None, not_before=None, rejections=(), backlogs=(),
     )  # fmt: skip
     changed, put = write(found, times.at_large(core, resting))
     actions: Sequence[Action] = [
         put,
+        *backlogs.leave(found),
         Delete(QueueRow, QueueRow.key_of(found.org, found.priority, found.id), "queue"),
         event_of(core, caller, f"sandbox.{resting.status.value}", found, changed),
     ]

@@ -305,8 +305,8 @@ def _rest(core: Core, sandbox: Sandbox, move: Move, seen: Instance, adapter: Ada
     def decide(found: Sandbox) -> tuple[Sandbox, list[Action]]:
         if move.wanted_back:
             back = found.with_(move=new_move(core, BACK[move.kind]), reservation=None, incarnation=seen.incarnation)
-            waiting, row = waiting_row(core, retention.at_rest(core, back), "asked to run again before it rested")
-            return waiting, [row, *give_back(found, rests=True)]
+            waiting, rows = waiting_row(core, retention.at_rest(core, back), "asked to run again before it rested")
+            return waiting, [*rows, *give_back(found, rests=True)]
         resting = found.with_(
             status=move.way.after,
             move=None,

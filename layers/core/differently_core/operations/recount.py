@@ -16,6 +16,7 @@ from typing import Final, cast
 
 from ..errors import InvalidState
 from ..model.event import Event
+from ..model.queue import Backlog
 from ..model.quota import Counter, Scope
 from ..model.record import Key, Table
 from ..model.resources import DIMENSIONS, Size
@@ -53,6 +54,9 @@ class Recount:
     held: Size
     drift: Size
     corrected: bool
+    queued: int = 0
+    """Sandboxes that hold a place in its bounded backlog."""
+    queued_drift: int = 0
 
 
 def recount(core: Core, caller: Caller, org: OrgId, project: ProjectId | None, *, correct: bool = True) -> Recount:
@@ -78,25 +82,49 @@ def _compare(
 ) -> Recount | None:  # fmt: skip
     """None when somebody charged the counter or gave back between its reads."""
     key = Counter.key_of(scope_of(owner), owner.id)
-    counter = core.store.get(Counter, key)
+    counter, backlog = core.store.get(Counter, key), _backlog(core, owner)
     _refresh(core, owner, known, since)
-    held = _held(known, owner)
+    held, queued = _held(known, owner), _queued(known, owner)
     drift = (counter.held if counter is not None else Size()) - held
-    if counter is not None and (drift == Size() or not correct):
-        again = core.store.get(Counter, key)
-        same = again is not None and again.moves == counter.moves
-        return Recount(held, drift, corrected=False) if same else None
+    queued_drift = backlog.waiting - queued if backlog is not None else 0
+    right = drift == Size() and queued_drift == 0 and (backlog is not None or owner.limits.backlog_max is None)
+    if counter is not None and (right or not correct):
+        again, backlog_again = core.store.get(Counter, key), _backlog(core, owner)
+        same = again is not None and again.moves == counter.moves and _same(backlog, backlog_again)
+        return Recount(held, drift, False, queued, queued_drift) if same else None
     if not correct:
         raise InvalidState(f"The counter of {owner.id} is missing; repeat without dryRun to make it.", id=owner.id)
     event = core.event(
         caller, "quota.recount", owner.id, org_of(owner), project=owner.id if isinstance(owner, Project) else None,
-        details={f"drift_{name}": getattr(drift, name) for name in DIMENSIONS},
+        details={**{f"drift_{name}": getattr(drift, name) for name in DIMENSIONS}, "drift_queued": queued_drift},
     )  # fmt: skip
-    actions: list[Action] = [_correction(owner, counter, held, drift), Put(event, (Absent(),), "event")]
+    actions: list[Action] = [
+        _correction(owner, counter, held, drift), *_backlog_correction(owner, backlog, queued, queued_drift),
+        Put(event, (Absent(),), "event"),
+    ]  # fmt: skip
     if not isinstance(core.commit(actions), Committed):
         return None
     core.nudges.dispatch()
-    return Recount(held, drift, corrected=True)
+    return Recount(held, drift, True, queued, queued_drift)
+
+
+def _backlog(core: Core, owner: Owner) -> Backlog | None:
+    return core.store.get(Backlog, Backlog.key_of(scope_of(owner), owner.id))
+
+
+def _same(one: Backlog | None, other: Backlog | None) -> bool:
+    return (one.moves if one is not None else None) == (other.moves if other is not None else None)
+
+
+def _backlog_correction(owner: Owner, backlog: Backlog | None, queued: int, drift: int) -> list[Action]:
+    limit = owner.limits.backlog_max
+    if backlog is None:
+        if limit is None:
+            return []
+        made = Backlog(scope=scope_of(owner), name=owner.id, free=limit - queued, limit=limit)
+        return [Put(made, (Absent(),), "backlog")]
+    still = (Equals("moves", backlog.moves),)
+    return [Update(Backlog, backlog.key(), "backlog", add={"free": drift, "moves": 1}, when=still)] if drift else []
 
 
 def _correction(owner: Owner, counter: Counter | None, held: Size, drift: Size) -> Put | Update:
@@ -124,7 +152,9 @@ def _walk(core: Core, owner: Owner) -> Known:
             while True:
                 page = core.store.query_list(f"{partition}#{project}", after=after)
                 rows += len(page.rows)
-                known.update((row.id, row) for row in cast("tuple[Sandbox, ...]", page.rows) if row.reservation)
+                known.update(
+                    (row.id, row) for row in cast("tuple[Sandbox, ...]", page.rows) if row.reservation or row.backlogs
+                )
                 if rows > ROWS_MAX:
                     raise InvalidState(f"{owner.id} has more than {ROWS_MAX} sandboxes; count its projects one by one.")
                 after = page.next
@@ -170,6 +200,12 @@ def changed_since(core: Core, org: OrgId, since: datetime, kind: str) -> set[str
             return found
 
 
+def _queued(known: Known, owner: Owner) -> int:
+    scope = scope_of(owner).value
+    ours = (row for row in known.values() if owner.id in (row.org, row.project))
+    return sum(scope in row.backlogs for row in ours)
+
+
 def _held(known: Known, owner: Owner) -> Size:
     total = Size()
     for sandbox in known.values():
@@ -183,9 +219,10 @@ def _tell(owner: Owner, done: Recount) -> None:
     """The line that is the metric of drift."""
     org = scope_of(owner) is Scope.ORG
     log.log(
-        logging.INFO if done.drift == Size() else logging.ERROR, "quota recounted",
+        logging.INFO if done.drift == Size() and not done.queued_drift else logging.ERROR, "quota recounted",
         extra={
             "org": org_of(owner), "project": None if org else owner.id, "drift": abs(done.drift.sandboxes),
-            "corrected": done.corrected, **{f"drift_{name}": getattr(done.drift, name) for name in DIMENSIONS},
+            "corrected": done.corrected, "drift_queued": done.queued_drift,
+            **{f"drift_{name}": getattr(done.drift, name) for name in DIMENSIONS},
         },
     )  # fmt: skip

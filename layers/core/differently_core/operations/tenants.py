@@ -5,9 +5,10 @@ from __future__ import annotations
 from ..errors import NotFound
 from ..model.policy import GLOBAL, Policy
 from ..model.pool import Template
+from ..model.queue import Backlog
 from ..model.quota import Counter, Limits, Scope
-from ..model.record import Key, Table
-from ..model.resources import DIMENSIONS
+from ..model.record import Key, Record, Table
+from ..model.resources import DIMENSIONS, UNLIMITED
 from ..model.tenancy import OPERATOR_ORG, Installation, KeyScope, Org, OrgEntry, Project, ProjectEntry, TenantState
 from ..runtime.ids import InstallationId, OrgId, ProjectId
 from ..store.ports import ACTIONS_MAX, Absent, Action, Committed, Equals, Put, StoreThrottled, Update
@@ -43,6 +44,7 @@ def create_org(core: Core, caller: Caller, name: str, limits: Limits | None = No
             Put(org, (Absent(),), "org"),
             Put(OrgEntry(id=org.id, name=name, created_at=org.created_at), (Absent(),), "entry"),
             Put(Counter.of(Scope.ORG, org.id, org.limits.total), (Absent(),), "counter"),
+            *_bounded(Scope.ORG, org.id, org.limits),
             Put(event, (Absent(),), "event"),
         ]
     )
@@ -93,6 +95,7 @@ def create_project(core: Core, caller: Caller, org: OrgId, name: str, limits: Li
             Put(project, (Absent(),), "project"),
             Put(ProjectEntry(id=project.id, org=org), (Absent(),), "entry"),
             Put(Counter.of(Scope.PROJECT, project.id, project.limits.total), (Absent(),), "counter"),
+            *_bounded(Scope.PROJECT, project.id, project.limits),
             Put(event, (Absent(),), "event"),
         ]
     )
@@ -117,21 +120,30 @@ def list_projects(core: Core, org: OrgId, after: str | None, limit: int) -> tupl
     return [row for row in rows if row.state is not TenantState.DELETED], page.next
 
 
-def org_quota(core: Core, org: OrgId) -> tuple[Limits, Counter | None]:
-    """Limits and what is held, as of one moment; one round trip."""
-    found, counter = core.store.batch_get([(Org, Org.key_of(org)), (Counter, Counter.key_of(Scope.ORG, org))])
+def org_quota(core: Core, org: OrgId) -> tuple[Limits, Counter | None, int]:
+    """Limits, what is held, and how many hold a place in the backlog if that is bounded; one moment, one round trip."""
+    keys = [
+        (Org, Org.key_of(org)), (Counter, Counter.key_of(Scope.ORG, org)), (Backlog, Backlog.key_of(Scope.ORG, org))
+    ]  # fmt: skip
+    found, counter, backlog = core.store.batch_get(keys)  # type: ignore[arg-type]  # a list of mixed record types
     if not isinstance(found, Org) or found.state is TenantState.DELETED:
         raise NotFound(f"There is no organization {org!r}.", org=org)
-    return found.limits, counter if isinstance(counter, Counter) else None
+    return found.limits, counter if isinstance(counter, Counter) else None, _waiting(backlog)
 
 
-def project_quota(core: Core, org: OrgId, project: ProjectId) -> tuple[Limits, Counter | None]:
+def project_quota(core: Core, org: OrgId, project: ProjectId) -> tuple[Limits, Counter | None, int]:
     """As `org_quota`."""
     counter_key = Counter.key_of(Scope.PROJECT, project)
-    found, counter = core.store.batch_get([(Project, Project.key_of(org, project)), (Counter, counter_key)])
+    backlog_key = Backlog.key_of(Scope.PROJECT, project)
+    keys = [(Project, Project.key_of(org, project)), (Counter, counter_key), (Backlog, backlog_key)]
+    found, counter, backlog = core.store.batch_get(keys)  # type: ignore[arg-type]  # a list of mixed record types
     if not isinstance(found, Project) or found.state is TenantState.DELETED:
         raise NotFound(f"There is no project {project!r}.", project=project)
-    return found.limits, counter if isinstance(counter, Counter) else None
+    return found.limits, counter if isinstance(counter, Counter) else None, _waiting(backlog)
+
+
+def _waiting(backlog: Record | None) -> int:
+    return backlog.waiting if isinstance(backlog, Backlog) else 0
 
 
 def set_quota(core: Core, caller: Caller, org: OrgId, project: ProjectId | None, limits: Limits) -> None:
@@ -145,6 +157,7 @@ def set_quota(core: Core, caller: Caller, org: OrgId, project: ProjectId | None,
         actions: list[Action] = [
             Put(changed, (Equals("version", owner.version),), "owner"),
             *_move(scope, owner.id, owner.limits, limits),
+            *_move_backlog(core, scope, owner.id, owner.limits, limits),
             Put(event, (Absent(),), "event"),
         ]
         if isinstance(core.commit(actions), Committed):
@@ -152,6 +165,29 @@ def set_quota(core: Core, caller: Caller, org: OrgId, project: ProjectId | None,
             core.nudges.dispatch()
             return
     raise StoreThrottled("This quota is being changed by others right now; repeat the call.")
+
+
+def _bounded(scope: Scope, name: str, limits: Limits) -> list[Action]:
+    if limits.backlog_max is None:
+        return []
+    made = Backlog(scope=scope, name=name, free=limits.backlog_max, limit=limits.backlog_max)
+    return [Put(made, (Absent(),), "backlog")]
+
+
+def _move_backlog(core: Core, scope: Scope, name: str, before: Limits, after: Limits) -> list[Action]:
+    """The change of the bound. A row that was made stays without one too: who waits gives its place back there."""
+    if before.backlog_max == after.backlog_max:
+        return []
+    found = core.store.get(Backlog, Backlog.key_of(scope, name))
+    if found is None:
+        return _bounded(scope, name, after)
+    limit = UNLIMITED if after.backlog_max is None else after.backlog_max
+    return [
+        Update(
+            Backlog, found.key(), "backlog", add={"free": limit - found.limit, "moves": 1}, set={"limit": limit},
+            when=(Equals("limit", found.limit),),
+        )
+    ]  # fmt: skip
 
 
 def _move(scope: Scope, name: str, before: Limits, after: Limits) -> list[Update]:
