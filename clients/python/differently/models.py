@@ -710,9 +710,10 @@ class Quota(Model):
     max_memory_mib: int | None
     max_disk_gib: int | None
     max_ttl_seconds: int = 604800
-    max_queued: int = 10000
-    """Sandboxes of an organization that may wait at once. Counted as the queue is worked on, so a burst can pass it; a
-    project's own is kept and does not limit it yet.
+    max_queued: int | None
+    """Sandboxes that may wait at once, exactly; more are refused with `queue_full`. Null sets no bound of its own: then
+    10,000 of an organization is where a guard begins to refuse. What waits already when a bound is set is not
+    counted.
     """
     max_snapshots: int = 100
     """Snapshots kept at once."""
@@ -729,6 +730,8 @@ class QuotaUsed(Model):
     disk_gib: int
     snapshots: int
     snapshot_bytes: int
+    queued: int
+    """Sandboxes that hold a place in the queue; counted while `maxQueued` is set."""
 
 
 class QuotaView(Model):
