@@ -47,7 +47,7 @@ def note(core: Core, rows: Sequence[QueueRow], more: Collection[OrgId], whole: b
         elif 2 * length < limit and before is not None:
             core.store.transact([Delete(Depth, Depth.key_of(org), "depth")])
             changed = True
-    for org in known.keys() - seen.keys() if whole else ():
+    for org in sorted(known.keys() - seen.keys()) if whole else ():
         core.store.transact([Delete(Depth, Depth.key_of(org), "depth")])
         changed = True
     if changed:

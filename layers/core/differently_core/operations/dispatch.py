@@ -97,7 +97,8 @@ class _Queue:
         extra = reader.deeper(more, [org for org in more if _has_slot(counters.get((Scope.ORG, org)))])
         counters |= _counters(core, sorted(_tenants(extra) - names))
         rows += extra
-        weights = {org: weight for org in {row.org for row in rows} if (weight := _weight(core, org)) is not None}
+        orgs = sorted({row.org for row in rows})
+        weights = {org: weight for org in orgs if (weight := _weight(core, org)) is not None}
         return cls([row for row in rows if row.org in weights], counters, weights, more, reader.whole)
 
     def free(self, scope: Scope) -> dict[str, Size]:
