@@ -193,6 +193,7 @@ class Monitor:
                 self._judge_rows_of(sandbox)
         elif isinstance(row, Event):
             must(before is None, "I10", f"the event {row.id} was changed")
+            must(row.action != "pool.recount", "I5", f"the counter of {row.target} was right and was corrected")
         elif isinstance(row, Counter) and isinstance(before, Counter) and isinstance(after, Counter):
             self._judge_admission(before, after)
             if not any(_rested_by_itself(old, new) for old, new in changes):

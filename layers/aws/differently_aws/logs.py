@@ -68,6 +68,7 @@ METRICS: Final = (
     Metric("events missed", "MissedRounds", ("service",), {"events": ("EventsMissed", "Count")}),
     Metric("event unreadable", "EventsUnreadable"),
     Metric("event touched", "EventsTouched"),
+    Metric("pool recounted", "PoolRecounts", ("service", "pool"), {"drift": ("PoolDrift", "Count")}),
     Metric("quota recounted", "QuotaRecounts", ("service",), {"drift": ("QuotaDrift", "Count")}),
 )
 _BY_MESSAGE: Final = {metric.message: metric for metric in METRICS}

@@ -8,9 +8,10 @@ import pytest
 
 from differently_adapters.providers.fake import FakeAdapter
 from differently_core.model.pool import Pool
+from differently_core.model.quota import Counter, Scope
 from differently_core.model.record import Table
 from differently_core.operations import pools
-from differently_core.store.ports import Put
+from differently_core.store.ports import Put, Update
 from tests.support.api import Reply, Tenant, World
 
 
@@ -338,3 +339,16 @@ def test_what_it_keeps_without_running_is_bounded_and_told(world: World, acme: T
     assert "maxRetained" not in patch(world, {"maxRetained": None}).json()
     assert world.call("POST", f"/v1/sandboxes/{other}/pause", token=acme.token).status == 202
     assert patch(world, {"maxRetained": -1}).status == 400
+
+
+def test_what_it_holds_is_counted_again_and_put_right(world: World, acme: Tenant) -> None:
+    world.running(acme)
+    right = op(world, "POST", "/v1/admin/pools/main/repair", {}).json()
+    assert (right["held"]["slots"], right["drift"]["slots"], right["repaired"]) == (1, 0, False)
+    key = Counter.key_of(Scope.POOL, "main")
+    world.store.transact([Update(Counter, key, "counter", add={"free_sandboxes": -2, "moves": 1})])
+    looked = op(world, "POST", "/v1/admin/pools/main/repair", {"dryRun": True}).json()
+    assert (looked["drift"]["slots"], looked["repaired"]) == (2, False)
+    assert op(world, "POST", "/v1/admin/pools/main/repair", {}).json() == {**looked, "repaired": True}
+    assert op(world, "GET", "/v1/admin/pools/main").json()["held"] == 1
+    assert op(world, "POST", "/v1/admin/pools/nowhere/repair", {}).status == 404

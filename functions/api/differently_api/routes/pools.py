@@ -14,7 +14,7 @@ from differently_core.errors import InvalidRequest, InvalidState, NotFound, Prov
 from differently_core.model.pool import POOL_NAME_PATTERN, CostModel, Pool, PoolPressure, PoolState, PoolView, Trust
 from differently_core.model.quota import Counter
 from differently_core.model.record import Wire
-from differently_core.operations import pool_changes, pool_release, pools, reconcile
+from differently_core.operations import pool_changes, pool_recount, pool_release, pools, reconcile
 
 from ..failures import JSON
 from ..route import Access, Answer, Call, Group, Method, NoBody, NoQuery, Route
@@ -248,6 +248,35 @@ class Verified(Wire):
     verified: Literal[True] = True
 
 
+class RepairPool(Wire):
+    dry_run: bool = False
+    """Only count."""
+
+
+class PoolHeld(Wire):
+    slots: int
+    cpu: float
+    memory_mib: int
+    disk_gib: int
+    retained: int
+
+    @classmethod
+    def of(cls, held: pool_recount.Held) -> Self:
+        size = held.slots
+        return cls(
+            slots=size.sandboxes, cpu=size.cpu_millis / 1000, memory_mib=size.memory_mib, disk_gib=size.disk_gib,
+            retained=held.retained,
+        )  # fmt: skip
+
+
+class PoolRepair(Wire):
+    """`held`: what sandboxes and cleanups really hold. `drift`: what the counter said beyond that before the repair."""
+
+    held: PoolHeld
+    drift: PoolHeld
+    repaired: bool
+
+
 class Discovered(Wire):
     """Names, each with a short description."""
 
@@ -307,6 +336,11 @@ def verify_pool(call: Call[NoBody, NoQuery]) -> Verified:
 def discover_pool(call: Call[NoBody, NoQuery]) -> Discovered:
     found = pool_changes.discover(call.core, call.params["name"])
     return Discovered(templates=dict(found.templates), regions=dict(found.regions))
+
+
+def repair_pool(call: Call[RepairPool, NoQuery]) -> PoolRepair:
+    done = pool_recount.recount(call.core, call.caller, call.params["name"], correct=not call.body.dry_run)
+    return PoolRepair(held=PoolHeld.of(done.held), drift=PoolHeld.of(done.drift), repaired=done.corrected)
 
 
 def delete_pool(call: Call[NoBody, DeletePoolOptions]) -> Answer:
@@ -433,6 +467,11 @@ ROUTES = (
         Method.POST, "/v1/admin/pools/{name}/verify", Group.ADMIN, Access.OPERATOR, verify_pool,
         "Try a pool's credential", NoBody, NoQuery, Verified, errors=(InvalidState, ProviderUnavailable),
         description="Reads only: the backend must take it, and show something of what the pool holds.",
+    ),
+    Route(
+        Method.POST, "/v1/admin/pools/{name}/repair", Group.ADMIN, Access.OPERATOR, repair_pool,
+        "Count again what a pool holds", RepairPool, NoQuery, PoolRepair, errors=(InvalidState,),
+        description="And put its counter right. It is done once an hour by itself.",
     ),
     Route(
         Method.GET, "/v1/admin/pools/{name}/discover", Group.ADMIN, Access.OPERATOR, discover_pool,

@@ -149,6 +149,24 @@ class PoolPressure(Record):
         return self.key_of(self.name)
 
 
+class PoolCount(Record):
+    """When what a pool holds was last counted again, so that one of those that come by does it."""
+
+    kind: ClassVar[str] = "pool_count"
+    table: ClassVar[Table] = Table.STATE
+    native: ClassVar[tuple[str, ...]] = ("at",)
+
+    pool: str
+    at: datetime
+
+    @staticmethod
+    def key_of(pool: str) -> Key:
+        return Key(Table.STATE, "POOLCOUNTS", pool)
+
+    def key(self) -> Key:
+        return self.key_of(self.pool)
+
+
 class Template(Record):
     """A named starting point. With `images`, only the pools listed there can run it."""
 

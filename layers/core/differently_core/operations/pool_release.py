@@ -13,7 +13,7 @@ from functools import partial
 
 from ..errors import InvalidState
 from ..model.attempt import Attempt, AttemptState
-from ..model.pool import Pool, PoolState, PoolView
+from ..model.pool import Pool, PoolCount, PoolState, PoolView
 from ..model.quota import Counter, Scope
 from ..model.reconciliation import Reconciliation
 from ..model.record import Record, Table
@@ -102,6 +102,7 @@ def _delete(core: Core, caller: Caller, pool: Pool, *, forced: bool) -> None:
         Delete(Counter, key, "counter", empty),
         Delete(SnapshotTally, SnapshotTally.key_of(Scope.POOL, pool.name), "tally", NO_SNAPSHOTS),
         Delete(PoolView, PoolView.key_of(pool.name), "view"),
+        Delete(PoolCount, PoolCount.key_of(pool.name), "count"),
         Delete(Reconciliation, Reconciliation.key_of(pool.name), "reconciliation"),
         Put(event, (Absent(),), "event"),
     ]

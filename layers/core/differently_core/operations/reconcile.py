@@ -19,7 +19,7 @@ from ..model.reconciliation import SUSPECTS_MAX, Reconciliation
 from ..model.sandbox import ENDED, LIVE, MoveKind, Reason, Sandbox, Status
 from ..runtime.ids import SandboxId
 from ..store.ports import Action, Committed, Put, StoreThrottled, StoreUnavailable
-from . import leases, moves, retention, times
+from . import leases, moves, pool_recount, retention, times
 from .accounts import give_back
 from .attempts import newest, unsettled
 from .backends import adapter_of, calling, delete_instance, share_a_backend
@@ -74,7 +74,8 @@ def reconcile_all(core: Core) -> list[Report]:
 
 
 def reconcile(core: Core, pool: str) -> Report:
-    """One bounded pass; raises only for faults of the store."""
+    """One bounded pass, and now and then a count of what the pool holds; raises only for faults of the store."""
+    pool_recount.when_due(core, pool)
     try:
         adapter = adapter_of(core, pool)
         instances = calling(adapter, lambda: adapter.list(core.catalog.installation().id))
