@@ -39,7 +39,7 @@ class Blocker(Model):
     scope: str
     """One of `org`, `project`, `pool`; a newer server may know more."""
     reason: str
-    """`full`, `closed`, or `others_wait`: nobody overtakes."""
+    """`full`, `closed`, or `others_wait`: nobody overtakes. Of pools why none takes it now, such as `draining`."""
     resource: str | None
     """Which is used up, for `full`."""
 
@@ -489,6 +489,12 @@ class PolicyBody(Model):
     retention_seconds: int | None
     """How long a sandbox is kept while it is stopped or paused, from its next rest on; absent means as the installation
     says. Of several policies the shortest counts.
+    """
+    strategy: str | None
+    """Which of several pools is tried first, after private ones and what the caller prefers: the `cheapest` (also when
+    no policy says anything), each in proportion to its `maxConcurrency` (`spread`), or the first by name that has
+    room (`pack`). The narrowest policy that says one counts. One of `cheapest`, `spread`, `pack`; a newer server may
+    know more.
     """
     snapshot_retention_seconds: int | None
     """The most that a snapshot may ask for, and what one gets that asks for nothing."""

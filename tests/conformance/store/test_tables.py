@@ -40,7 +40,8 @@ NESTED_DEFAULTS: dict[str, dict[str, Any]] = {
         "rules": {
             "external": "never", "external_pools": [], "allowed_pools": None, "denied_pools": [],
             "classifications": {}, "egress": None, "pool_egress": {}, "shorter_lifetime": None,
-            "secrets_in_env": False, "retention_seconds": None, "snapshot_retention_seconds": None,
+            "secrets_in_env": False, "retention_seconds": None, "strategy": None,
+            "snapshot_retention_seconds": None,
         },
     },
 }  # fmt: skip

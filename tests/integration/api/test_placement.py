@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from differently_core.model.pool import PoolView
+from differently_core.operations import pools
 from differently_core.store.memory import MemoryStore
+from differently_core.store.ports import Delete
 from tests.integration.api.test_policies import put, spoil
 from tests.support.api import Reply, Tenant, World
 
@@ -186,3 +189,36 @@ def test_nothing_is_explained_under_an_unreadable_policy(world: World, acme: Ten
     spoil(world, acme.project)
     reply = world.call("POST", "/v1/placement/explain", {}, token=acme.token)
     assert (reply.status, reply.code) == (503, "provider_unavailable")
+
+
+def test_a_pool_that_takes_nothing_new_is_not_called_full(world: World, acme: Tenant) -> None:
+    world.call("POST", "/v1/admin/pools/main/drain", token=world.operator)
+    world.pool("down").up = False
+    world.probe()
+    told = explain(world, acme)
+    assert (told["decision"], told["waitsFor"]) == (
+        "wait", [{"scope": "pool", "reason": "draining"}, {"scope": "pool", "reason": "unhealthy"}],
+    )  # fmt: skip
+
+
+def test_a_pool_that_never_answered_keeps_nobody_waiting_for_what_none_offers(world: World, acme: Tenant) -> None:
+    world.pool("silent").up = False
+    pools.probe_all(world.core)
+    world.store.transact([Delete(PoolView, PoolView.key_of("silent"), "view")])
+    world.core.catalog.forget()
+    assert create(world, acme, capabilities=["gpu"]).status == 202, "it was registered a moment ago"
+    world.clock.advance(600)
+    world.core.catalog.forget()
+    refused = create(world, acme, capabilities=["gpu"])
+    assert (refused.status, refused.code) == (422, "unsupported_capability")
+    assert create(world, acme).status == 202
+
+
+def test_a_policy_says_which_of_several_pools_is_tried_first(world: World, acme: Tenant) -> None:
+    world.pool("alpha", costModel={"cpuHour": 2.0})
+    assert explain(world, acme)["pool"] == "main"
+    put(world, acme.project, {"strategy": "pack"})
+    assert explain(world, acme)["pool"] == "alpha"
+    assert create(world, acme).json()["pool"] == "alpha"
+    refused = world.call("PUT", f"/v1/policies/{acme.org}", {"rules": {"strategy": "random"}}, token=world.operator)
+    assert (refused.status, refused.json()["error"]["details"]["field"]) == (400, "rules.strategy")

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from differently_core.operations import pools
+from differently_core.store.ports import Put
 from tests.support.api import Reply, Tenant, World
 
 
@@ -195,3 +197,34 @@ def test_a_profile_costs_no_trip_while_warm(world: World, acme: Tenant) -> None:
     with world.store.ledger.measure() as cost:  # type: ignore[attr-defined]
         assert create(world, acme, profile="tests").status == 202
     assert cost.calls == ["GetItem", "TransactWriteItems"]  # the first is the authorizer's
+
+
+@pytest.mark.parametrize(
+    ("defaults", "field"),
+    [
+        ({"capabilities": ["gpu"]}, "defaults.capabilities"),
+        ({"placement": {"allowedPools": ["gone"]}}, "defaults.placement.allowedPools"),
+        ({"placement": {"regions": ["mars"]}}, "defaults.placement.regions"),
+        ({"resources": {"cpu": 512}}, "defaults.resources"),
+        ({"placement": {"allowedPools": ["main"]}, "capabilities": ["gpu"]}, "defaults.capabilities"),
+        ({"template": "nowhere"}, "defaults.template"),
+    ],
+)
+def test_a_profile_that_nothing_could_satisfy_is_refused_when_it_is_stored(
+    memory: World, defaults: dict[str, Any], field: str
+) -> None:
+    view = pools.detail(memory.core, "main").view
+    assert view is not None
+    memory.store.transact([Put(view.with_(max_cpu_millis=64_000), (), "view")])
+    memory.core.catalog.forget()
+    op(memory, "PUT", "/v1/templates/nowhere", {"images": {"no-such-pool": "image"}})
+    refused = op(memory, "PUT", "/v1/profiles/never", {"defaults": defaults})
+    assert (refused.status, refused.json()["error"]["details"]) == (400, {"field": field})
+    assert op(memory, "GET", "/v1/profiles/never").status == 404
+
+
+def test_a_profile_for_a_pool_that_takes_nothing_right_now_is_stored(memory: World) -> None:
+    memory.call("POST", "/v1/admin/pools/main/drain", token=memory.operator)
+    assert (
+        op(memory, "PUT", "/v1/profiles/later", {"defaults": {"placement": {"allowedPools": ["main"]}}}).status == 201
+    )

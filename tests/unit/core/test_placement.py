@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from differently_core.model.policy import External, PolicyRules
+from differently_core.model.policy import External, PolicyRules, Strategy
 from differently_core.model.pool import CostModel, PoolState, Template, Trust
 from differently_core.model.resources import Size
 from differently_core.policy.placement import (
@@ -184,7 +186,8 @@ def test_every_filter_is_named_for_the_reason_it_gives():
 
     assert named == {
         "not_in_allowed_pools", "denied_by_policy", "external_not_allowed", "wrong_region", "template_unavailable",
-        "missing_capabilities", "egress_not_enforced", "too_large", "lifetime_too_short", "draining", "unhealthy",
+        "missing_capabilities", "never_answered", "egress_not_enforced", "too_large", "lifetime_too_short", "draining",
+        "unhealthy",
         "no_node_with_room", "backend_full", "full",
     }  # fmt: skip
 
@@ -296,3 +299,62 @@ def test_only_capabilities_are_missing_when_every_permitted_pool_lacks_some(reas
     rejected = {str(number): Rejection(reason, NEVER) for number, reason in enumerate(reasons)}
 
     assert Decision((), rejected).only_capabilities is only
+
+
+# What policies prefer
+
+
+def placed(strategy: Strategy | None, sandbox: str, *more: PolicyRules) -> tuple[str, ...]:
+    pools = [
+        a_pool("a", max_concurrency=10, cost_model=CostModel(cpu_hour=3.0)),
+        a_pool("b", max_concurrency=30, cost_model=CostModel(cpu_hour=1.0)),
+        a_pool("c", max_concurrency=60, cost_model=CostModel(cpu_hour=2.0)),
+    ]
+    candidates = [Candidate(pool, a_view(name=pool.name)) for pool in pools]
+    wish = replace(a_wish(), sandbox=sandbox)
+    return place(wish, candidates, Rules([PolicyRules(strategy=strategy), *more]), a_template()).ranked
+
+
+def test_the_cheapest_comes_first_unless_a_policy_says_otherwise():
+    assert placed(None, "sbx_1") == placed(Strategy.CHEAPEST, "sbx_1") == ("b", "c", "a")
+    assert placed(Strategy.PACK, "sbx_1") == ("a", "b", "c")
+
+
+def test_spread_gives_each_pool_its_share_and_a_sandbox_the_same_order_each_time():
+    first = Tally(placed(Strategy.SPREAD, f"sbx_{number}")[0] for number in range(2000))
+    assert {name: round(count / 200) for name, count in first.items()} == {"a": 1, "b": 3, "c": 6}
+    assert placed(Strategy.SPREAD, "sbx_7") == placed(Strategy.SPREAD, "sbx_7")
+
+
+def test_the_narrowest_policy_that_names_a_strategy_counts():
+    assert placed(Strategy.PACK, "sbx_1", PolicyRules(), PolicyRules(strategy=Strategy.CHEAPEST)) == ("b", "c", "a")
+    assert placed(Strategy.PACK, "sbx_1", PolicyRules(), PolicyRules()) == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+def test_private_pools_come_first_whatever_the_strategy(strategy: Strategy):
+    rules = PolicyRules(external=External.ALLOWED, external_pools=("a",), strategy=strategy)
+    cheap = a_pool("a", trust=Trust.EXTERNAL, max_concurrency=1_000_000)
+    dear = a_pool("b", max_concurrency=1, cost_model=CostModel(cpu_hour=9.0))
+    candidates = [Candidate(pool, a_view(name=pool.name)) for pool in (cheap, dear)]
+    assert place(a_wish(), candidates, Rules([rules]), a_template()).ranked == ("b", "a")
+
+
+# A pool that never answered
+
+
+def silent(name: str = "silent") -> Candidate:
+    return Candidate(a_pool(name), None, silent=True)
+
+
+def test_nobody_waits_for_what_a_pool_that_never_answered_might_offer():
+    """One such pool turned a 422 into a wait of an hour."""
+    lacks = Candidate(a_pool("main"), a_view(name="main", features=("exec",)))
+    wish = a_wish(capabilities=("gpu",))
+    decision = place(wish, [lacks, silent()], Rules([NO_POLICY]), a_template())
+    assert (decision.may_wait, decision.only_capabilities) == (False, True)
+    assert decision.rejected["silent"] == Rejection("never_answered", NEVER, "gpu")
+    fresh = place(wish, [lacks, Candidate(a_pool("fresh"), None)], Rules([NO_POLICY]), a_template())
+    assert fresh.may_wait, "one that was just registered has not been looked at yet"
+    plain = place(a_wish(), [silent()], Rules([NO_POLICY]), a_template())
+    assert plain.may_wait, "what every pool can do is worth waiting for"

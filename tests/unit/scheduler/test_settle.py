@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from differently_adapters.providers.fake import FakeBackend
-from differently_core.model.sandbox import Sandbox, Status
+from differently_core.model.sandbox import MoveKind, Sandbox, Status
+from differently_core.operations import moves
 from differently_core.runtime.ids import SandboxId
 from differently_scheduler import tick, worker
 from differently_scheduler.messages import Passes, Settle, Step
@@ -69,6 +70,43 @@ def test_a_step_that_leaves_a_sandbox_on_its_way_starts_the_workflow() -> None:
     world.clock.advance(6)
     assert look(world, made.id, made.generation)["settled"] is True
     assert world.status(made.id) is Status.RUNNING
+
+
+def test_a_pause_that_takes_long_is_waited_for_under_its_own_generation_and_a_resume_ends_that() -> None:
+    """DESIGN.md 5: whoever changes the intent has a workflow of their own; the one before sees it and ends."""
+    started: list[tuple[str, int, int]] = []
+    world = World()
+    world.add_pool(backend=FakeBackend(world.clock, move_seconds=120.0))
+    made = provisioning(world)
+    worker.handle(world.core, Step(sandbox=made.id).event())
+    pausing = moves.ask(world.core, world.caller, made.id, MoveKind.PAUSE)
+    for _ in range(2):  # a message that came twice asks again under the same name
+        worker.handle(world.core, Step(sandbox=made.id).event(), lambda *given: started.append(given))
+    assert {given[:2] for given in started} == {(made.id, pausing.generation)}
+    assert pausing.generation > made.generation
+    assert look(world, made.id, pausing.generation)["settled"] is False
+
+    moves.ask(world.core, world.caller, made.id, MoveKind.RESUME)
+    assert look(world, made.id, pausing.generation)["settled"] is True
+    assert world.status(made.id) is Status.PAUSING, "it looked at nothing: the intent is another one"
+
+
+def test_the_workflow_alone_brings_a_long_pause_to_its_end() -> None:
+    """As the machine does: wait as told, look, until it is settled; every other message is lost."""
+    world = World()
+    world.add_pool(backend=FakeBackend(world.clock, move_seconds=120.0))
+    made = provisioning(world)
+    worker.handle(world.core, Step(sandbox=made.id).event())
+    pausing = moves.ask(world.core, world.caller, made.id, MoveKind.PAUSE)
+    world.lose_messages()
+    told: dict[str, object] = {"settled": False, "seconds": 2}
+    looks = 0
+    while not told["settled"]:
+        world.clock.advance(float(str(told["seconds"])))
+        told = look(world, made.id, pausing.generation)
+        looks += 1
+    assert world.status(made.id) is Status.PAUSED
+    assert looks <= 70, "far from what one execution may do"
 
 
 def test_a_step_that_settles_starts_none(world: World) -> None:

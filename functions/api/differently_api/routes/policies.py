@@ -8,7 +8,14 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from differently_core.errors import InvalidState
-from differently_core.model.policy import RETENTION_SECONDS_MAX, RETENTION_SECONDS_MIN, External, Policy, PolicyRules
+from differently_core.model.policy import (
+    RETENTION_SECONDS_MAX,
+    RETENTION_SECONDS_MIN,
+    External,
+    Policy,
+    PolicyRules,
+    Strategy,
+)
 from differently_core.model.pool import POOL_NAME_PATTERN
 from differently_core.model.record import Wire
 from differently_core.operations import policies
@@ -78,6 +85,10 @@ class PolicyBody(Wire):
     retention_seconds: RetentionSeconds | None = None
     """How long a sandbox is kept while it is stopped or paused, from its next rest on; absent means as the installation
     says. Of several policies the shortest counts."""
+    strategy: Strategy | None = None
+    """Which of several pools is tried first, after private ones and what the caller prefers: the `cheapest` (also when
+    no policy says anything), each in proportion to its `maxConcurrency` (`spread`), or the first by name that has room
+    (`pack`). The narrowest policy that says one counts."""
     snapshot_retention_seconds: RetentionSeconds | None = None
     """The most that a snapshot may ask for, and what one gets that asks for nothing."""
     classifications: Annotated[dict[Name, ClassPolicy], Field(max_length=CLASSIFICATIONS_MAX)] = {}

@@ -14,7 +14,7 @@ from differently_core.model.pool import POOL_NAME_PATTERN, Template
 from differently_core.model.profile import Profile
 from differently_core.model.record import Wire
 from differently_core.model.resources import Resources
-from differently_core.operations import pools, starting
+from differently_core.operations import pools, profiles, starting
 from differently_core.operations.requests import NAME_PATTERN, CreateSandbox, Image
 
 from ..failures import JSON
@@ -131,13 +131,11 @@ def get_profile(call: Call[NoBody, NoQuery]) -> Answer:
 def put_profile(call: Call[PutProfile, NoQuery]) -> Answer:
     asked = call.body
     defaults = asked.defaults
-    if call.core.catalog.template(defaults.template) is None:
-        raise InvalidRequest(f"There is no template {defaults.template!r}.", field="defaults.template")
     wanted = Profile(
         name=_named(call.params["name"]), description=asked.description, created_at=call.core.clock.now(),
         defaults=json.loads(defaults.model_dump_json(by_alias=True, exclude_unset=True)),
     )  # fmt: skip
-    stored, made = starting.replace(call.core, call.caller, wanted, asked.version)
+    stored, made = profiles.replace(call.core, call.caller, wanted, defaults, asked.version)
     return _answer(_profile(stored), made)
 
 

@@ -26,6 +26,16 @@ class External(StrEnum):
     ALLOWED = "allowed"
 
 
+class Strategy(StrEnum):
+    """Which of several pools that can take a sandbox is tried first; private ones always come before external ones."""
+
+    CHEAPEST = "cheapest"
+    SPREAD = "spread"
+    """Each in proportion to how many it holds at once, whatever it costs."""
+    PACK = "pack"
+    """The first by name that has room, so that the last ones stay empty."""
+
+
 class ClassRules(BaseModel):
     """What one classification takes away from its scope's rules; what is None takes nothing away.
 
@@ -63,6 +73,8 @@ class PolicyRules(BaseModel):
     """True permits pools that cannot keep a sandbox for its whole time to live; None says nothing."""
     retention_seconds: int | None = None
     """How long what is stopped or paused is kept; None says nothing."""
+    strategy: Strategy | None = None
+    """Of several scopes the narrowest that says one counts; None everywhere is `cheapest`."""
     snapshot_retention_seconds: int | None = None
     """How long a snapshot is kept at most, and if its caller does not say it."""
     classifications: dict[str, ClassRules] = {}
@@ -82,6 +94,7 @@ class PolicyRules(BaseModel):
             secrets_in_env=self.secrets_in_env and entry.secrets_in_env is not False,
             shorter_lifetime=self.shorter_lifetime,
             retention_seconds=self.retention_seconds,
+            strategy=self.strategy,
             snapshot_retention_seconds=self.snapshot_retention_seconds,
         )
 

@@ -341,9 +341,26 @@ def _move(core: Core, before: Snapshot, after: Snapshot, more: Sequence[Action])
     outcome = core.commit([_put(before, after), *more, event])
     if isinstance(outcome, Refused):
         _note(core, before)
-    elif after.fork is not None:
+        return outcome
+    _tell(core, after)
+    if after.fork is not None:
         core.nudges.worker(after.fork)
     return outcome
+
+
+def _tell(core: Core, snapshot: Snapshot) -> None:
+    """The lines that are the metrics of snapshots."""
+    facts: dict[str, object] = {"snapshot": snapshot.id, "pool": snapshot.pool}
+    match snapshot.status:
+        case SnapshotStatus.READY:
+            seconds = round((core.clock.now() - snapshot.created_at).total_seconds(), 3)
+            log.info("snapshot taken", extra={**facts, "seconds": seconds, "bytes": snapshot.size_bytes})
+        case SnapshotStatus.FAILED:
+            log.warning("snapshot failed", extra={**facts, "why": snapshot.reason.code if snapshot.reason else None})
+        case SnapshotStatus.BROKEN:
+            log.warning("snapshot lost", extra={**facts, "why": snapshot.reason.code if snapshot.reason else None})
+        case _:
+            pass
 
 
 def _note(core: Core, seen: Snapshot) -> None:

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar, cast
 
 from ..errors import Internal, NotFound, PolicyUnreadable
@@ -34,6 +34,7 @@ R = TypeVar("R", bound=Record)
 CACHE_SECONDS = 5.0
 CACHE_ENTRIES_MAX = 10_000
 POOLS_MAX = 1_000
+SILENT = timedelta(minutes=10)
 UNREADABLE = (ValueError, TypeError, KeyError, Internal)
 """What reading a row raises when it holds something else than this version knows. A store that fails raises its own."""
 
@@ -49,8 +50,14 @@ class Pools:
 
     def candidates(self, now: datetime) -> list[Candidate]:
         return [
-            Candidate(pool, self.views.get(name), resting=self.rests(name, now)) for name, pool in self.pools.items()
+            Candidate(pool, self.views.get(name), resting=self.rests(name, now), silent=self.is_silent(name, now))
+            for name, pool in self.pools.items()
         ]
+
+    def is_silent(self, name: str, now: datetime) -> bool:
+        """Whether it has had its time since it was registered, and no probe of it ever succeeded."""
+        view = self.views.get(name)
+        return (view is None or not view.features) and now - self.pools[name].created_at >= SILENT
 
     def rests(self, name: str, now: datetime) -> bool:
         """Whether its backend is left alone, because it said that it is full."""

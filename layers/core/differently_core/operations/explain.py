@@ -58,7 +58,7 @@ class Blocker(Wire):
 
     scope: Scope
     reason: str
-    """`full`, `closed`, or `others_wait`: nobody overtakes."""
+    """`full`, `closed`, or `others_wait`: nobody overtakes. Of pools why none takes it now, such as `draining`."""
     resource: str | None = None
     """Which is used up, for `full`."""
 
@@ -137,7 +137,13 @@ def _best(sandbox: Sandbox, decision: Decision, counters: Counters) -> tuple[str
         return open_pools[0], []
     if decision.ranked and not open_pools:
         return None, [*tenant, Blocker(scope=Scope.POOL, reason="others_wait")]
-    return None, tenant or [Blocker(scope=Scope.POOL, reason="full")]
+    return None, [*tenant, *_in_the_way_of_pools(decision)]
+
+
+def _in_the_way_of_pools(decision: Decision) -> list[Blocker]:
+    """Each reason once that may pass by itself; what never will is not waited for."""
+    reasons = {why.reason for why in decision.rejected.values() if why.permanence is Permanence.NOT_NOW}
+    return [Blocker(scope=Scope.POOL, reason=reason) for reason in sorted(reasons)]
 
 
 def _blocker(scope: Scope, counter: Counter | None, need: Size) -> Blocker | None:

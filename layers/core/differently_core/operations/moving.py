@@ -318,6 +318,7 @@ def _rest(core: Core, sandbox: Sandbox, move: Move, seen: Instance, adapter: Ada
         return times.at_large(core, kept), list(give_back(found, rests=True))
 
     if _conclude(core, sandbox, decide, rests=move.way.after):
+        _tell_time(core, sandbox, move)
         core.nudges.dispatch()
 
 
@@ -343,7 +344,17 @@ def _run(
         told = leases.told(core, running, adapter, seen.expires_at)
         return times.at_large(core, told), list(back_to_work(found))
 
-    _conclude(core, sandbox, decide, rests=None)
+    if _conclude(core, sandbox, decide, rests=None):
+        _tell_time(core, sandbox, move)
+
+
+def _tell_time(core: Core, sandbox: Sandbox, move: Move) -> None:
+    """The line that is the metric of how long moves take: finished ones alone, from their call or admission on."""
+    seconds = (core.clock.now() - move.asked_at).total_seconds()
+    log.info(
+        "move finished",
+        extra={"sandbox": sandbox.id, "pool": sandbox.pool, "kind": move.kind.value, "seconds": round(seconds, 3)},
+    )
 
 
 def _back(core: Core, sandbox: Sandbox, move: Move, code: str, detail: str) -> None:

@@ -72,6 +72,7 @@ def expose(core: Core, caller: Caller, sandbox: str, port: int, seconds: int) ->
     if isinstance(core.commit([_write(row, opened)]), Refused):
         core.nudges.port(row.sandbox, port)
         raise InvalidState(f"Port {port} was closed while it was being opened; look at the sandbox, then repeat.")
+    log.info("port opened", extra={"sandbox": row.sandbox, "pool": row.pool})
     return opened, shown.url
 
 

@@ -6,6 +6,8 @@ A filter answers for one pool, from what the last probe saw. `permanence` parts 
 
 from __future__ import annotations
 
+import hashlib
+import math
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ from enum import StrEnum
 
 from ..model import features
 from ..model.egress import EgressLimit
-from ..model.policy import External, PolicyRules
+from ..model.policy import External, PolicyRules, Strategy
 from ..model.pool import Pool, PoolState, PoolView, Template, Trust
 from ..model.resources import Size
 from . import egress
@@ -61,6 +63,8 @@ class Candidate:
     free: Size | None = None
     resting: bool = False
     """Its backend said a moment ago that it is full."""
+    silent: bool = False
+    """It has not answered once since it was registered, which is a while ago: nobody knows what it can do."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,11 @@ class Rules:
     @property
     def secrets_in_env(self) -> bool:
         return all(scope.secrets_in_env for scope in self.scopes)
+
+    @property
+    def strategy(self) -> Strategy:
+        said = (scope.strategy for scope in reversed(self.scopes) if scope.strategy is not None)
+        return next(said, Strategy.CHEAPEST)
 
     @property
     def retention_seconds(self) -> int | None:
@@ -108,9 +117,10 @@ class Decision:
 
     @property
     def only_capabilities(self) -> bool:
-        """True when pools that policy permits exist and every one lacks a requested capability."""
+        """True when pools that policy permits exist and every one that ever answered lacks a requested capability."""
         permitted = [rejection for rejection in self.rejected.values() if rejection.reason not in POLICY_REASONS]
-        return bool(permitted) and all(rejection.reason == "missing_capabilities" for rejection in permitted)
+        reasons = {rejection.reason for rejection in permitted}
+        return "missing_capabilities" in reasons and reasons <= {"missing_capabilities", "never_answered"}
 
     def summary(self) -> str:
         """One line: `0/3 pools: 2 draining, 1 full`."""
@@ -134,6 +144,8 @@ HINTS: Mapping[str, str] = {
     "wrong_region": "Name the pool's region in placement.regions, or leave the list out.",
     "template_unavailable": "Choose another template, or give this one an image for the pool.",
     "missing_capabilities": "Ask for fewer capabilities, or for a pool that has them.",
+    "never_answered": "The pool has not answered since it was registered, so nobody knows if it offers this: an "
+    "operator must look at its health.",
     "egress_not_enforced": "The pool cannot limit what a sandbox reaches: use another one, or ask for no limit where "
     "policies allow that.",
     "too_large": "Ask for a smaller sandbox.",
@@ -209,6 +221,12 @@ def missing_capabilities(wish: Wish, candidate: Candidate, rules: Rules, templat
     return _never("missing_capabilities", ", ".join(missing)) if missing else None
 
 
+def never_answered(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
+    """What a pool can do is not known before its first probe; of one that never answers nothing is waited for."""
+    asked = ", ".join(sorted(wish.capabilities))
+    return _never("never_answered", asked) if candidate.silent and asked else None
+
+
 def egress_not_enforced(wish: Wish, candidate: Candidate, rules: Rules, template: Template | None) -> Rejection | None:
     """Asked by the caller or demanded by a policy: what a pool cannot enforce is not promised there."""
     view = candidate.view
@@ -275,6 +293,7 @@ FILTERS: Sequence[Filter] = (
     wrong_region,
     template_unavailable,
     missing_capabilities,
+    never_answered,
     egress_not_enforced,
     too_large,
     lifetime_too_short,
@@ -307,7 +326,7 @@ def place(
             eligible.append(candidate)
         else:
             rejected[candidate.pool.name] = rejection
-    eligible.sort(key=lambda candidate: _rank(wish, candidate))
+    eligible.sort(key=lambda candidate: _rank(wish, candidate, rules.strategy))
     return Decision(tuple(candidate.pool.name for candidate in eligible), rejected)
 
 
@@ -317,8 +336,8 @@ def hourly_cost(wish: Wish, pool: Pool) -> float:
     return (cost.cpu_hour or 0.0) * size.cpu_millis / 1000 + (cost.memory_gib_hour or 0.0) * size.memory_mib / 1024
 
 
-def _rank(wish: Wish, candidate: Candidate) -> tuple[int, int, int, float, int]:
-    """Private before external, then as the caller prefers, then cheaper.
+def _rank(wish: Wish, candidate: Candidate, strategy: Strategy) -> tuple[int, int, int, float, str, int]:
+    """Private before external, then as the caller prefers, then by the strategy of the policies.
 
     A tie is broken by the sandbox id, so that a decision can be replayed.
     """
@@ -327,9 +346,22 @@ def _rank(wish: Wish, candidate: Candidate) -> tuple[int, int, int, float, int]:
         0 if pool.trust is Trust.PRIVATE else 1,
         _place_in(wish.preferred_pools, pool.name),
         _place_in(wish.regions, pool.region),
-        hourly_cost(wish, pool),
+        *_by_strategy(wish, pool, strategy),
         zlib.crc32(f"{wish.sandbox}/{pool.name}".encode()),
     )
+
+
+def _by_strategy(wish: Wish, pool: Pool, strategy: Strategy) -> tuple[float, str]:
+    match strategy:
+        case Strategy.CHEAPEST:
+            return hourly_cost(wish, pool), ""
+        case Strategy.SPREAD:
+            # Weighted rendezvous hashing: without knowing of the others, each pool gets its share of the sandboxes.
+            name = f"{wish.sandbox}/{pool.name}".encode()
+            drawn = int.from_bytes(hashlib.blake2b(name, digest_size=6).digest(), "big")
+            return -math.log((drawn + 1) / 2**48) / max(1, pool.max_concurrency), ""
+        case Strategy.PACK:
+            return 0.0, pool.name
 
 
 def _place_in(names: Sequence[str], name: str | None) -> int:
