@@ -64,7 +64,11 @@ class Calls:
         self._pools = pool_names
         self._monitor = monitor
         self._tally = tally
-        self.ttls = (1, 2, 5, 10, 30, 120, 900, 3600, 7200, 0)
+        self.ttls: tuple[int, ...] = (1, 2, 5, 10, 30, 120, 900, 3600, 7200, 0)
+        self.patient = rng.random() < 0.5
+        """Its sandboxes live long, often confined, and are put to rest and woken rather than deleted."""
+        if self.patient:
+            self.ttls = (900, 3600, 7200, 0)
 
     def create(self, core: Core) -> Job:
         client = self._rng.choice(self._clients)
@@ -104,7 +108,7 @@ class Calls:
         return Job("exec", lambda: self._execute(core, client, sandbox))
 
     def move(self, core: Core) -> Job:
-        client, sandbox = self._resting() if self._rng.random() < 0.6 else self._known()
+        client, sandbox = self._resting() if self._rng.random() < 0.6 else self._running()
         row = self._monitor.rows.get(Sandbox.key_of(SandboxId(sandbox)))
         fitting: list[MoveKind] = []
         if isinstance(row, Sandbox):
@@ -194,14 +198,15 @@ class Calls:
         asked["idle_timeout_seconds"] = rng.choice((None, None, 10, 60, 600))
         asked["preemptible"] = rng.random() < 0.3
         asked["max_run_seconds"] = rng.choice((None, None, None, 30, 300))
-        asked["queue_timeout_seconds"] = rng.choice((None, None, None, 0, 5, 60, 600, 7200))
+        patience = (None, None, None, 600, 7200) if self.patient else (None, None, None, 0, 5, 60, 600, 7200)
+        asked["queue_timeout_seconds"] = rng.choice(patience)
         if rng.random() < 0.3:
             asked["labels"] = {"n": str(rng.randrange(100))}
         if rng.random() < 0.3:
             asked["env"] = {"SECRET": str(rng.randrange(100))}
         if rng.random() < 0.3:
             asked["resources"] = {"cpu": rng.choice((0.5, 1, 2, 4)), "memory_mib": rng.choice((256, 1024, 4096))}
-        if rng.random() < 0.3:
+        if rng.random() < (0.8 if self.patient else 0.3):
             asked["egress"] = {"allow": ["example.com"]}
         if rng.random() < 0.15:
             asked["placement"] = {"allowed_pools": rng.sample(self._pools, rng.randint(1, len(self._pools)))}

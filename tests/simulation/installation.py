@@ -113,7 +113,7 @@ class Installation:
             backend.plan = partial(self.weather.plan, backend)
             features = FEATURES | ({"gpu"} if rng.random() < 0.5 else set())
             backend.capabilities = Capabilities(
-                frozenset(features), max_cpu_millis=rng.choice((0, 0, 2000)), lease_seconds=rng.choice((0, 0, 600)),
+                frozenset(features), max_cpu_millis=rng.choice((0, 0, 2000)), lease_seconds=rng.choice((0, 120, 600)),
                 max_lifetime_seconds=rng.choice((0, 0, 7200)),
             )  # fmt: skip
             backend.plant(Owner(ANOTHER, "sbx_theirs"))

@@ -117,6 +117,8 @@ class Simulation:
             self._restore_pool: (4,),
         }
         drawn = {happening: self.rng.choice(options) for happening, options in weights.items()}
+        if calls.patient:
+            drawn[calls.move], drawn[calls.delete] = max(drawn[calls.move], 20), 1
         self._has_reconciler = drawn[self._reconcile] > 0
         return list(drawn), list(drawn.values())
 
@@ -247,7 +249,11 @@ class Simulation:
         instance = self._one_of_ours()
         if instance is None or instance[1].move is not None:
             return
-        if instance[1].state in (InstanceState.STOPPED, InstanceState.PAUSED):
+        if instance[1].state in (InstanceState.STOPPED, InstanceState.PAUSED) and self.rng.random() < 0.3:
+            other = {InstanceState.STOPPED: InstanceState.PAUSED, InstanceState.PAUSED: InstanceState.STOPPED}
+            instance[1].state = other[instance[1].state]
+            self._tell(f"{instance[1].ref} is {instance[1].state} now")
+        elif instance[1].state in (InstanceState.STOPPED, InstanceState.PAUSED):
             self._tell(f"{instance[1].ref} runs again")
             self.world.weather.note("instance_woken")
             instance[1].state = InstanceState.RUNNING

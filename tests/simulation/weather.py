@@ -180,6 +180,7 @@ _RATES = {
     Operation.CREATE: (0.05, 0.2, 0.4, 0.7),
     **dict.fromkeys((Operation.STOP, Operation.START, Operation.PAUSE, Operation.RESUME), (0.0, 0.2, 0.6)),
     Operation.EGRESS_SET: (0.0, 0.2, 0.8),
+    **dict.fromkeys((Operation.RENEW, Operation.CALL_OFF), (0.1, 0.3, 0.6)),
     # A probe that fails keeps a pool from being used, so that nothing else could go wrong there.
     **dict.fromkeys((Operation.HEALTH, Operation.CAPABILITIES, Operation.CAPACITY), (0.0, 0.0, 0.01, 0.05)),
 }

@@ -176,6 +176,24 @@ def test_a_clock_that_goes_back_leaves_neither_gap_nor_overlap(world: World):
     assert seconds(ran) + seconds(again) == 130.0
 
 
+def test_a_clock_that_goes_back_while_it_is_not_counted_counts_nothing_twice(world: World):
+    """Found by the simulator (seed 2018): woken by a clock that was behind the end of its last interval."""
+    priced(world, CostModel(cpu_hour=1.0))
+    sandbox = world.create()
+    world.deliver_all()
+    world.clock.advance(60)
+    moves.ask(world.core, world.caller, sandbox, MoveKind.STOP)
+    world.deliver_all()
+    world.clock.advance(-3)
+    moves.ask(world.core, world.caller, sandbox, MoveKind.START)
+    world.deliver_all()
+    world.clock.advance(100)
+    world.delete(sandbox)
+    world.deliver_all()
+    ran, again = intervals(world, sandbox)
+    assert again.since == ran.until
+
+
 def test_what_changes_the_count_cannot_be_written_without_its_interval(world: World):
     sandbox = world.create()
     world.deliver_all()

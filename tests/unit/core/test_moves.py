@@ -42,7 +42,7 @@ from differently_core.model.pool import PoolState
 from differently_core.model.queue import QueueRow
 from differently_core.model.quota import Limits, Scope
 from differently_core.model.resources import Size
-from differently_core.model.sandbox import AGAIN, WAYS, MoveKind, Sandbox, Status
+from differently_core.model.sandbox import AGAIN, BACK, WAYS, MoveKind, Sandbox, Status
 from differently_core.operations import execution, moves, moving, pools, reconcile, sandboxes, standing, tenants, worker
 from differently_core.operations.requests import UpdateSandbox
 from differently_core.runtime.ids import SandboxId
@@ -755,6 +755,45 @@ def test_what_it_may_reach_is_set_again_before_it_runs_again(world: World, backe
     assert world.status(sandbox) is Status.RUNNING
     assert instance.egress is not None
     assert instance.egress.allow == ("example.com",)
+
+
+@pytest.mark.parametrize("kind", LEAVING)
+@pytest.mark.parametrize("way", ["comes back by itself", "is called off"])
+def test_one_that_began_to_rest_goes_on_only_confined(world: World, backend: FakeBackend, kind: MoveKind, way: str):
+    """Found by the simulator (seeds 1002 and 1019): the backend had lost the rules when it came back."""
+    sandbox = before(world, kind, egress={"allow": ["example.com"]})
+    (instance,) = backend.instances()
+    backend.expect(OPERATIONS[kind], Revert(5.0))
+    backend.plan = lambda call: DOWN if call.operation is Operation.EGRESS_SET else None
+    ask(world, sandbox, kind)
+    world.deliver_all()
+    if way == "is called off":
+        backend.expect(Operation.CALL_OFF, LoseCall())
+        ask(world, sandbox, BACK[kind])
+    instance.egress = None
+
+    for _ in range(60):
+        world.pass_time(2)
+    assert world.status(sandbox) is WAYS[kind].during, "it runs, and what it may reach is not known"
+
+    backend.plan = lambda call: None
+    for _ in range(60):
+        world.pass_time(2)
+    assert world.status(sandbox) is Status.RUNNING
+    assert instance.egress is not None
+
+
+@pytest.mark.parametrize("kind", LEAVING)
+def test_one_that_began_to_rest_and_cannot_be_confined_is_told_to_rest_until_it_does(
+    world: World, backend: FakeBackend, kind: MoveKind
+):
+    sandbox = before(world, kind, egress={"allow": ["example.com"]})
+    backend.expect(OPERATIONS[kind], Revert(5.0))
+    backend.plan = lambda call: DOWN if call.operation is Operation.EGRESS_SET else None
+    ask(world, sandbox, kind)
+    for _ in range(40):
+        world.pass_time(60)
+    assert (world.status(sandbox), kept := world.sandbox(sandbox).retained) == (WAYS[kind].after, True), kept
 
 
 def unconfined(

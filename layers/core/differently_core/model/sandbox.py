@@ -301,6 +301,8 @@ class Sandbox(Record):
     """True while it holds one of its pool's places for what is kept without running."""
     meter: Meter | None = None
     """Since when its use is counted, and at what price; None while it is not."""
+    counted_until: datetime | None = None
+    """When the last interval of its use ended."""
     claim: Claim | None = None
     move: Move | None = None
     conditions: Conditions = Conditions()

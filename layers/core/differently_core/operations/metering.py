@@ -38,12 +38,14 @@ def changes_counting(before: Sandbox, after: Sandbox) -> bool:
 def metered(before: Sandbox, after: Sandbox, price: Price | None, now: datetime) -> tuple[Sandbox, Interval | None]:
     """`after` with its meter, and the interval that ends with it; `price` is that of the pool it is now on.
 
-    One interval begins where the other ended, even if the clock went back in between.
+    No interval begins before the one before it ended, even if the clock went back in between.
     """
     running = before.meter
-    at = now if running is None else max(now, running.since)
+    since = before.counted_until if running is None else running.since
+    at = now if since is None else max(now, since)
     ended = None if running is None or at == running.since else _interval(before, running, at)
-    return after.with_(meter=_meter(after, price, at)), ended
+    counted_until = before.counted_until if running is None else at
+    return after.with_(meter=_meter(after, price, at), counted_until=counted_until), ended
 
 
 def _meter(sandbox: Sandbox, price: Price | None, at: datetime) -> Meter | None:

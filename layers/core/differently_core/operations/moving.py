@@ -42,7 +42,7 @@ from . import leases, retention, times
 from .accounts import back_to_work, give_back
 from .attempts import newest
 from .backends import adapter_of, calling, mark_unhealthy, reachable, rest
-from .confining import confined
+from .confining import confined, confined_at
 from .core import Core, system
 from .ending import end, event_of, transfer, write, write_attempt
 from .moves import new_move, queued, soon, waiting_row
@@ -111,6 +111,8 @@ def _is_called_off(core: Core, sandbox: Sandbox, move: Move, adapter: Adapter) -
 
 def _stay(core: Core, sandbox: Sandbox, move: Move) -> None:
     """It never rested: it goes on as it was, with what it holds."""
+    if not _may_go_on(core, sandbox, move):
+        return
 
     def decide(found: Sandbox) -> tuple[Sandbox, list[Action]]:
         running = found.with_(
@@ -365,6 +367,8 @@ def _back(core: Core, sandbox: Sandbox, move: Move, code: str, detail: str) -> N
     if move.wanted_back:
         _stay(core, sandbox, move)
         return
+    if not move.way.wakes and not _may_go_on(core, sandbox, move):
+        return
     log.info("move refused", extra={"sandbox": sandbox.id, "move": move.kind.value, "code": code})
     reason = Reason(code=code, source="backend", detail=detail, at=core.clock.now())
 
@@ -377,6 +381,27 @@ def _back(core: Core, sandbox: Sandbox, move: Move, code: str, detail: str) -> N
 
     if _conclude(core, sandbox, decide, rests=move.way.before if move.way.wakes else None) and move.way.wakes:
         core.nudges.dispatch()
+
+
+def _may_go_on(core: Core, sandbox: Sandbox, move: Move) -> bool:
+    """Whether one that was told to rest, and did not, is held to its rules still; if not, it is looked at again.
+
+    A backend that began with it, or came back from it, may have lost them. Where they cannot be set in the time of a
+    move, it is told to rest until it does.
+    """
+    if move.called_at is None or sandbox.egress_rules is None:
+        return True
+    try:
+        adapter = adapter_of(core, sandbox.pool or "")
+        if confined_at(core, adapter, sandbox, sandbox.backend_ref or "") is not None:
+            return True
+    except (BackendError, InvalidRequest, UnsupportedOperation) as error:
+        log.info("egress not confirmed", extra={"sandbox": sandbox.id, "error": error.message})
+    if core.clock.now() < move.until:
+        _look_again(core, sandbox)
+    else:
+        _keep_trying(core, sandbox, move, "egress_not_confirmed", "What it may reach could not be set.")
+    return False
 
 
 def _rest_again(core: Core, sandbox: Sandbox, move: Move, code: str, detail: str) -> None:
