@@ -27,7 +27,7 @@ from tests.support.builders import NOON, ORG, PROJECT, an_id
 from tests.support.world import OPERATOR, World
 
 HOUR = 3600
-INSIDE = {"pool.force_release", "quota.recount", "secret.put", "secret.delete", "project_secret.put",
+INSIDE = {"pool.force_release", "pool.recount", "quota.recount", "secret.put", "secret.delete", "project_secret.put",
           "project_secret.delete", "template.update", "template.delete", "profile.update", "profile.delete",
           "sandbox.release"}  # fmt: skip
 """Changes that are for auditors alone."""
