@@ -213,7 +213,8 @@ class DeclaredQuota:
 
     def find(self, core: Core) -> Found | None:
         org, project = self._owner(core)
-        limits, _ = tenants.org_quota(core, org) if project is None else tenants.project_quota(core, org, project)
+        found = tenants.org_quota(core, org) if project is None else tenants.project_quota(core, org, project)
+        limits = found[0]
         return Found(limits.model_dump(mode="json"), untouched=limits == Limits())
 
     def create(self, core: Core, caller: Caller) -> None:
