@@ -47,8 +47,8 @@ MUTANTS = (
     Mutant(
         "a slot is given back twice",
         "operations/ending.py",
-        "        *give_back(sandbox, keep_pool=attempt is not None and not proved),\n        event_of(core, caller, f",
-        "        *give_back(sandbox, keep_pool=False),\n        event_of(core, caller, f",
+        "        *give_back(sandbox, keep_pool=attempt is not None and not proved),\n        *backlogs",
+        "        *give_back(sandbox, keep_pool=False),\n        *backlogs",
     ),
     Mutant(
         "the write of a sandbox has no condition",
@@ -182,6 +182,24 @@ MUTANTS = (
         "operations/accounts.py",
         "Size(), 1, (), places=1)]",
         "Size(), 1, (), places=0)]",
+    ),
+    Mutant(
+        "who is admitted keeps the place in a bounded backlog",
+        "operations/dispatch.py",
+        "    actions += backlogs.leave_together(sandboxes[entry.row.sandbox] for entry in chosen)\n",
+        "",
+    ),
+    Mutant(
+        "a create waits in a backlog that is full",
+        "operations/backlogs.py",
+        'when = () if at_any_rate else (AtLeast("free", 1),)',
+        "when = ()",
+    ),
+    Mutant(
+        "what began to rest goes on without its rules",
+        "operations/moving.py",
+        "    if move.called_at is None or sandbox.egress_rules is None:\n        return True\n",
+        "    return True\n",
     ),
     Mutant(
         "a debt has no due time",
@@ -325,8 +343,8 @@ MUTANTS = (
     Mutant(
         "a sandbox at rest keeps what it held",
         "operations/moving.py",
-        "            reservation=None,\n            incarnation=seen.incarnation,\n            rested_at",
-        "            incarnation=seen.incarnation,\n            rested_at",
+        "            reservation=None,\n            incarnation=seen.incarnation,\n        )",
+        "            incarnation=seen.incarnation,\n        )",
     ),
     Mutant(
         "a sandbox wakes without taking quota",

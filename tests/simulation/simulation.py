@@ -118,7 +118,7 @@ class Simulation:
         }
         drawn = {happening: self.rng.choice(options) for happening, options in weights.items()}
         if calls.patient:
-            drawn[calls.move], drawn[calls.delete] = max(drawn[calls.move], 20), 1
+            drawn[calls.move], drawn[calls.delete] = max(drawn[calls.move], 80), 1
         self._has_reconciler = drawn[self._reconcile] > 0
         return list(drawn), list(drawn.values())
 
