@@ -126,7 +126,9 @@ EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
             "concurrent": 3, "cpu": 6.0, "memoryMiB": 12288, "diskGiB": 30, "snapshots": 2, "snapshotBytes": 734003200,
             "queued": 0,
         },
-        "drift": {"concurrent": 0, "cpu": 0.0, "memoryMiB": 0, "diskGiB": 0, "snapshots": 0, "snapshotBytes": 0, "queued": 0},
+        "drift": {
+            "concurrent": 0, "cpu": 0.0, "memoryMiB": 0, "diskGiB": 0, "snapshots": 0, "snapshotBytes": 0, "queued": 0,
+        },
         "repaired": False,
     },
     Suspend: {"reason": "the invoice of October is open"},
