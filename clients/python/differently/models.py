@@ -555,6 +555,15 @@ class PoolHealth(Model):
     at: datetime
 
 
+class PoolHeld(Model):
+    _names: ClassVar[dict[str, str]] = {"memory_mib": "memoryMiB", "disk_gib": "diskGiB"}
+    slots: int
+    cpu: float
+    memory_mib: int
+    disk_gib: int
+    retained: int
+
+
 class PoolOffer(Model):
     name: str
     trust: str
@@ -582,6 +591,14 @@ class PoolQueue(Model):
 class PoolReason(Model):
     pool: str
     reason: str
+
+
+class PoolRepair(Model):
+    """`held`: what sandboxes and cleanups really hold. `drift`: what the counter said beyond that before the repair."""
+
+    held: PoolHeld
+    drift: PoolHeld
+    repaired: bool
 
 
 class PoolTrust(Model):
