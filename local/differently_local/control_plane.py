@@ -10,6 +10,7 @@ import time
 
 from differently_adapters.pools import PoolAdapters
 from differently_adapters.providers.devhost import DevhostAdapter
+from differently_adapters.webhooks import HttpCourier
 from differently_api.app import App
 from differently_api.route import Access, Group
 from differently_core.errors import DifferentlyError
@@ -153,6 +154,7 @@ class ControlPlane:
             store=store, clock=self._clock, ids=self._ids, nudges=dispatcher, catalog=catalog, backends=backends,
             worker_name=self._ids.new("local"), sealer=sealer, tuning=_tuning(self._settings),
             staging=_staging(made, endpoint, credentials),
+            courier=HttpCourier(self._clock, loopback=self._settings.webhooks_loopback),
         )  # fmt: skip
 
     def watch(self) -> int:

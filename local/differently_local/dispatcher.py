@@ -19,7 +19,7 @@ from differently_core.operations.core import Core
 from differently_core.runtime.ids import SandboxId, SnapshotId
 from differently_reconciler import reconcile
 from differently_reconciler.reconcile import Reconcile
-from differently_scheduler import dispatch, tick, worker
+from differently_scheduler import deliver, dispatch, tick, worker
 from differently_scheduler.messages import Account, Cleanup, Close, LookAtPort, Probe, Step, StepSnapshot, Sweep
 
 log = logging.getLogger(__name__)
@@ -35,6 +35,8 @@ PROBE_SECONDS = 5.0
 ACCOUNT_SECONDS = 60.0
 RECONCILE_THREADS = 4
 RECONCILE_SECONDS = 30.0
+DELIVER_THREADS = 8
+"""As many webhooks are served at one time; one that hangs takes one of them, for a while."""
 STOP_SECONDS = 3.0
 
 Entry = Callable[[Core, Mapping[str, Any]], object]
@@ -149,8 +151,9 @@ class Dispatcher:
         self._passes = Lane(
             "reconcile", RECONCILE_THREADS, lambda event: attempt(reconcile.handle, self._given(), event)
         )
+        self._deliveries = Lane("deliver", DELIVER_THREADS, lambda event: attempt(deliver.handle, self._given(), event))
         self._parts: Sequence[Lane | Pulse] = (
-            self._steps, self._cleanups, self._dispatches, self._passes, Pulse("sweep", self._sweep),
+            self._steps, self._cleanups, self._dispatches, self._passes, self._deliveries, Pulse("sweep", self._sweep),
             Pulse("probe", self._probe), Pulse("reconcile-all", self._reconcile), Pulse("account", self._account),
         )  # fmt: skip
 
@@ -181,6 +184,10 @@ class Dispatcher:
     def closing(self, tenant: str) -> None:
         self._activity.note()
         self._cleanups.put(tenant, Close(tenant=tenant).event())
+
+    def deliver(self, webhook: str) -> None:
+        self._activity.note()
+        self._deliveries.put(webhook, deliver.batch(webhook))
 
     def reconcile(self, pool: str) -> None:
         self._passes.put(pool, Reconcile(pool=pool).event())

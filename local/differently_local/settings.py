@@ -38,6 +38,7 @@ class Settings(BaseModel):
     allowed_origins: Annotated[frozenset[str], Field(alias="ALLOWED_ORIGINS")] = frozenset()
     config: Annotated[Path | None, Field(alias="DIFFERENTLY_CONFIG")] = None
     """A configuration file as a deployment's, of which pools, templates, policies and quotas are read."""
+    webhooks_loopback: Annotated[bool, Field(alias="WEBHOOKS_ALLOW_LOOPBACK")] = False
     log_format: Annotated[Literal["text", "json"], Field(alias="LOG_FORMAT")] = "text"
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Field(alias="LOG_LEVEL")] = "INFO"
 

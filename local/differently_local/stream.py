@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from differently_core.operations.core import Core
 from differently_core.store.stream import EVENTS_PREFIX
-from differently_scheduler import sealer
+from differently_scheduler import projector, sealer
 
 from .data_stack import KEY_ID, REGION, SECRET, require_loopback
 from .dispatcher import Entry, Pulse, attempt
@@ -26,6 +26,7 @@ from .dispatcher import Entry, Pulse, attempt
 log = logging.getLogger(__name__)
 CONSUMERS: Final[Mapping[str, Entry]] = {
     "sealer": sealer.handle,
+    "projector": projector.handle,
 }
 BATCH_MAX: Final = 100
 READ_MAX: Final = 1000

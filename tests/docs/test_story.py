@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (here / ".venv").symlink_to(ROOT / ".venv")
     plane = Plane(here / ".differently")
     try:
-        plane.start()
+        plane.start(WEBHOOKS_ALLOW_LOOPBACK="true")
         yield here
     finally:
         plane.clean_up()
@@ -42,6 +42,7 @@ STORIES = {
     "docs/tutorial/first-sandbox.md": 6,
     "docs/how-to/snapshots.md": 5,
     "docs/how-to/usage-and-budgets.md": 1,
+    "docs/how-to/webhooks.md": 4,
 }
 """Pages with a story, and how many blocks it has at least."""
 

@@ -25,7 +25,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     """One that tests share, each with sandboxes of its own."""
     running = Plane(tmp_path_factory.mktemp("plane"))
     try:
-        running.start(**HOSTILE)
+        running.start(**HOSTILE, WEBHOOKS_ALLOW_LOOPBACK="true")
         yield running
     finally:
         running.clean_up()

@@ -27,6 +27,7 @@ from differently_core.operations import (
     cleanup,
     closing,
     comparing,
+    delivering,
     dispatch,
     keys,
     pools,
@@ -41,11 +42,12 @@ from differently_core.operations.catalog import Catalog
 from differently_core.operations.core import Core, Tuning, system
 from differently_core.operations.credentials import PoolCredentials, Vaults
 from differently_core.runtime.clock import Clock, VirtualClock
-from differently_core.runtime.ids import IdSource, SandboxId, SeededIds, SnapshotId
+from differently_core.runtime.ids import IdSource, SandboxId, SeededIds, SnapshotId, WebhookId
 from differently_core.store.memory import MemoryStore
 from differently_core.store.ports import Store
 from differently_core.store.sealing import MemorySealer, Sealer
 from differently_core.store.staging import MemoryStaging
+from tests.support.receivers import Receivers
 
 STAGE = "arn:aws:execute-api:eu-central-1:123456789012:abcdef1234/v1"
 STEPS_MAX = 10_000
@@ -78,6 +80,9 @@ class Mail:
 
     def closing(self, tenant: str) -> None:
         self.messages.append(("closing", tenant, 0))
+
+    def deliver(self, webhook: str) -> None:
+        self.messages.append(("deliver", webhook, 0))
 
     def reconcile(self, pool: str) -> None:
         self.messages.append(("reconcile", pool, 0))
@@ -131,6 +136,7 @@ class World:
         self.variables: dict[str, str] = {}
         """The process's own, of which a pool may name some."""
         self.vaults = vaults
+        self.receivers = Receivers(self.clock)
         self.backends = self.new_backends(catalog)
         self.core = Core(
             self.store,
@@ -142,6 +148,7 @@ class World:
             tuning=tuning or Tuning(),
             sealer=self.sealer,
             staging=self.staging,
+            courier=self.receivers,
         )
         self.peppers = keys.Peppers({1: b"p" * 32})
         tenants.bootstrap(self.core)
@@ -199,6 +206,23 @@ class World:
             if not self.mail.messages:
                 return
             self.deliver_one(*self.mail.messages.popleft())
+            kind, sandbox, attempt = self.mail.messages.popleft()
+            if kind == "worker":
+                worker.step(self.core, SandboxId(sandbox))
+            elif kind == "closing":
+                closing.step(self.core, sandbox)
+            elif kind == "deliver":
+                delivering.step(self.core, WebhookId(sandbox))
+            elif kind == "reconcile":
+                reconcile.reconcile(self.core, sandbox)
+            elif kind == "cleanup":
+                cleanup.settle(self.core, SandboxId(sandbox), attempt)
+            elif kind == "port":
+                ports.step(self.core, SandboxId(sandbox), attempt)
+            elif kind == "snapshot":
+                capturing.step(self.core, SnapshotId(sandbox))
+            else:
+                dispatch.dispatch(self.core)
         raise AssertionError(f"still busy after {STEPS_MAX} messages")
 
     def deliver_one(self, kind: str, name: str, number: int) -> None:

@@ -98,6 +98,9 @@ class Bag:
     def closing(self, tenant: str) -> None:
         """Lost: a test of closing makes its steps itself."""
 
+    def deliver(self, webhook: str) -> None:
+        """Lost: a test of webhooks serves their lanes itself."""
+
     def reconcile(self, pool: str) -> None:
         """Lost: a test of passes makes them itself."""
 

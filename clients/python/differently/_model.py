@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, ClassVar, TypeVar
 
 M = TypeVar("M", bound="Model")
-SECRETS = frozenset({"token", "value", "url"})
+SECRETS = frozenset({"token", "value", "url", "secret"})
 """Fields that give access to something; representations leave their values out."""
 
 

@@ -191,6 +191,26 @@ class Deletion(Model):
     requested_at: datetime
 
 
+class DeliveryView(Model):
+    id: str
+    """The event's id, which is also the `webhook-id` header."""
+    type: str
+    subject: str
+    status: str
+    """One of `pending`, `delivered`, `failed`; a newer server may know more."""
+    tries: int
+    last_try: TryView | None
+    next_try_at: datetime | None
+    created_at: datetime
+    ended_at: datetime | None
+
+
+class DisabledView(Model):
+    code: str
+    """`asked`, `gone` (the receiver answered 410) or `failing` (it took nothing for five days)."""
+    at: datetime
+
+
 class Discovered(Model):
     """Names, each with a short description."""
 
@@ -381,6 +401,24 @@ class NewKeyView(Model):
     """The key that takes its place."""
     token: str
     """The key itself. It is shown here and never again."""
+
+
+class NewWebhookView(Model):
+    id: str
+    org: str
+    project: str | None
+    url: str
+    events: list[str]
+    description: str
+    enabled: bool
+    disabled: DisabledView | None
+    secrets: int
+    """How many sign: two while one is being replaced."""
+    created_at: datetime
+    created_by: str
+    updated_at: datetime
+    secret: str
+    """The signing secret, `whsec_…`. It is shown here and never again."""
 
 
 class Offer(Model):
@@ -793,6 +831,13 @@ class RepairView(Model):
     repaired: bool
 
 
+class ReplayView(Model):
+    from_: datetime
+    to: datetime
+    offered: int
+    """Events that were put on their way so far."""
+
+
 class Resources(Model):
     """The size a caller asks for. Units: virtual CPUs (steps of 0.001), MiB of memory, GiB of disk."""
 
@@ -1046,3 +1091,43 @@ class VerifyView(Model):
 class Version(Model):
     version: str
     api: str = "v1"
+
+
+class WebhookDetail(Model):
+    id: str
+    org: str
+    project: str | None
+    url: str
+    events: list[str]
+    description: str
+    enabled: bool
+    disabled: DisabledView | None
+    secrets: int
+    """How many sign: two while one is being replaced."""
+    created_at: datetime
+    created_by: str
+    updated_at: datetime
+    pending: int
+    """Deliveries that are on their way or wait for another try."""
+    failing_since: datetime | None
+    """Since when the receiver has taken nothing."""
+    resting_until: datetime | None
+    """The receiver is down, or asked for it: nothing is sent before."""
+    replay: ReplayView | None
+    """The one that is under way."""
+
+
+class WebhookView(Model):
+    id: str
+    org: str
+    project: str | None
+    url: str
+    events: list[str]
+    description: str
+    enabled: bool
+    disabled: DisabledView | None
+    secrets: int
+    """How many sign: two while one is being replaced."""
+    created_at: datetime
+    created_by: str
+    updated_at: datetime

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
+from keyword import iskeyword
 from typing import Any
 
 from differently_core import errors
@@ -148,9 +149,10 @@ def _type(entry: Schema, schemas: Mapping[str, Schema]) -> str:
 
 
 def _snake(wire: str) -> str:
-    """`maxMemoryMiB` -> `max_memory_mib`, `maxTTLSeconds` -> `max_ttl_seconds`."""
+    """`maxMemoryMiB` -> `max_memory_mib`, `maxTTLSeconds` -> `max_ttl_seconds`, and `from` -> `from_`."""
     plain = wire.replace("MiB", "Mib").replace("GiB", "Gib").replace("CPU", "Cpu").replace("TTL", "Ttl")
-    return re.sub(r"(?<=[a-z0-9])([A-Z])", lambda match: "_" + match[1], plain).lower()
+    field = re.sub(r"(?<=[a-z0-9])([A-Z])", lambda match: "_" + match[1], plain).lower()
+    return f"{field}_" if iskeyword(field) else field
 
 
 def _camel(field: str) -> str:

@@ -26,6 +26,7 @@ from .routes.tenancy import CreateOrg, CreateProject, Quota, RepairQuota, Repair
 from .routes.trust import TrustReport
 from .routes.uploads import BeginUpload, UploadView
 from .routes.usage import UsageReport
+from .routes.webhooks import CreateWebhook, DeliveryView, NewWebhookView, ReplayEvents, RotateSecret, UpdateWebhook
 
 SANDBOX = "sbx_01JBM2ZQ5KD3V9T7C8R1X4W6YA"
 SNAPSHOT = "snap_01JBM2ZQ7M0N4P6R8T1V3X5Z7B"
@@ -33,6 +34,7 @@ ORG = "org_01JBM2Y0G4S8N6P2Q7T3V5X9ZB"
 PROJECT = "proj_01JBM2YB7H1K3M5R9S2W4Y6ZCD"
 KEY = "key_01JBM2YPQ8A2C4E6G1J3K5M7NP"
 NEXT_KEY = "key_01JBM3C2W5Y7A9D4F6H8K1N3QR"
+WEBHOOK = "whk_01JBM3N5R7T9V1X3Z5B7D9F2H4"
 EXAMPLE_REQUEST_ID = "5e7c1a52-1d1f-4c0e-9d39-9f6c2a7b0c11"
 EVENT = "evt_01JBM2ZQ9A1B3C5D7E9F1G3H5J"
 AT = "2026-11-02T09:30:00Z"
@@ -41,7 +43,8 @@ HASH = "da9d13d9051699d2aec96780cf903a5868fa9a66099957c64b61b2eecb17163d"
 
 PATH_EXAMPLES: Mapping[str, str] = {
     "id": SANDBOX, "job": "build-7", "org": ORG, "project": PROJECT, "key": KEY, "name": "eks-main", "scope": "global",
-    "kind": "opensandbox", "port": "3000", "snapshot": SNAPSHOT, "event": EVENT,
+    "kind": "opensandbox", "port": "3000", "snapshot": SNAPSHOT, "event": EVENT, "webhook": WEBHOOK,
+    "delivery": EVENT,
 }  # fmt: skip
 
 EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
@@ -166,6 +169,19 @@ EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
             "classifications": {"confidential": {"external": "never"}},
         },
         "version": 1,
+    },
+    CreateWebhook: {"url": "https://hooks.example.com/differently", "events": ["sandbox.*"]},
+    NewWebhookView: {
+        "id": WEBHOOK, "org": ORG, "project": PROJECT, "url": "https://hooks.example.com/differently",
+        "events": ["sandbox.*"], "description": "", "enabled": True, "secrets": 1, "createdAt": AT, "createdBy": KEY,
+        "updatedAt": AT, "secret": "whsec_…",
+    },
+    UpdateWebhook: {"enabled": False},
+    RotateSecret: {"graceSeconds": 3600},
+    ReplayEvents: {"from": AT, "to": LATER},
+    DeliveryView: {
+        "id": EVENT, "type": "sandbox.ended", "subject": SANDBOX, "status": "pending", "tries": 1,
+        "lastTry": {"at": AT, "status": 500, "failure": "error", "durationMs": 41}, "nextTryAt": LATER, "createdAt": AT,
     },
     UpdatePool: {"maxConcurrency": 40},
     UsePool: {"approveExternal": True},

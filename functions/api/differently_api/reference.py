@@ -29,7 +29,7 @@ from differently_core.model.lifecycle import (
 from differently_core.model.sandbox import Status
 
 from . import catalog, client_code
-from .examples import AT, ORG, PROJECT, SANDBOX
+from .examples import AT, EVENT, ORG, PROJECT, SANDBOX
 from .failures import RETRY_AFTER_SECONDS
 from .markdown import Schema, about, name_of, table, type_of
 from .openapi import document
@@ -186,8 +186,8 @@ def _events() -> str:
     parts = [
         MADE,
         "# Events",
-        "Everything that changes is told once, to whoever wants it: to webhooks "
-        "and, where it is deployed, on an EventBridge bus. Both carry the same JSON, a "
+        "What changes is told to whoever wants it, at least once: to webhooks ([how to](../how-to/webhooks.md)) and, "
+        "where it is deployed, on an EventBridge bus. Both carry the same JSON, a "
         "[CloudEvent](https://cloudevents.io/) in its structured form. On the bus it is the `detail`, its `type` is "
         "the `detail-type`, and the `source` is `differently`.",
         f"```json\n{json.dumps(_an_event(), indent=2)}\n```",
@@ -216,7 +216,7 @@ def _events() -> str:
 def _an_event() -> Any:
     event = Event.model_validate(
         {
-            "id": "evt_01JBM3Q8W1X2Y3Z4A5B6C7D8E9", "org": ORG, "project": PROJECT, "at": AT, "actor": "system:worker",
+            "id": EVENT, "org": ORG, "project": PROJECT, "at": AT, "actor": "system:worker",
             "request_id": "system:worker", "action": "sandbox.terminated", "target": SANDBOX, "pool": "eks-main",
             "before": Status.TERMINATING.value, "after": Status.TERMINATED.value,
             "details": {"reason": "ttl_expired", "source": "timer"},

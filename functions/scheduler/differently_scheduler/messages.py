@@ -8,11 +8,12 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from differently_core.model.port import PORT_MAX
-from differently_core.runtime.ids import SandboxId, SnapshotId
+from differently_core.runtime.ids import SandboxId, SnapshotId, WebhookId
 
 M = TypeVar("M")
 SANDBOX_PATTERN = r"^sbx_[0-9A-Z]{26}$"
 SNAPSHOT_PATTERN = r"^snap_[0-9A-Z]{26}$"
+WEBHOOK_PATTERN = r"^whk_[0-9A-Z]{26}$"
 TENANT_PATTERN = r"^(org|proj)_[0-9A-Z]{26}$"
 SWEEP_SECONDS_MAX = 600
 
@@ -77,6 +78,13 @@ class Dispatch(Message):
     """Look at the queue. It names nobody: one run serves any number of these."""
 
     kind: Literal["dispatch"] = "dispatch"
+
+
+class Deliver(Message):
+    """Serve what is on its way to one webhook."""
+
+    kind: Literal["deliver"] = "deliver"
+    webhook: Annotated[WebhookId, Field(pattern=WEBHOOK_PATTERN)]
 
 
 class Sweep(Message):

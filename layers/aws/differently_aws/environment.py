@@ -35,6 +35,8 @@ class Environment(BaseModel):
     worker: Annotated[Name | None, Field(alias="WORKER_FUNCTION")] = None
     reconcile: Annotated[Name | None, Field(alias="RECONCILE_FUNCTION")] = None
     dispatch_queue: Annotated[str | None, Field(alias="DISPATCH_QUEUE_URL", pattern=r"^https?://")] = None
+    deliver_queue: Annotated[str | None, Field(alias="DELIVER_QUEUE_URL", pattern=r"^https?://")] = None
+    event_bus: Annotated[Name | None, Field(alias="EVENT_BUS")] = None
     wait_machine: Annotated[Name | None, Field(alias="WAIT_MACHINE")] = None
     pepper_secret: Annotated[Name | None, Field(alias="PEPPER_SECRET")] = None
     secrets_key: Annotated[Name | None, Field(alias="SECRETS_KEY")] = None

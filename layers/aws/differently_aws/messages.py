@@ -44,17 +44,15 @@ class Messages:
     def closing(self, tenant: str) -> None:
         self._invoke("closing", self._environment.worker, {"kind": "closing", "tenant": tenant})
 
+    def deliver(self, webhook: str) -> None:
+        self._queue("deliver", self._environment.deliver_queue, {"kind": "deliver", "webhook": webhook})
+
     def reconcile(self, pool: str) -> None:
         """One pass over one pool."""
         self._invoke("reconcile", self._environment.reconcile, {"kind": "reconcile", "pool": pool})
 
     def dispatch(self) -> None:
-        url = self._environment.dispatch_queue
-        body = json.dumps({"kind": "dispatch"})
-        if url is None:
-            _lost("dispatch", "no receiver")
-            return
-        _send("dispatch", lambda: self._clients.client("sqs").send_message(QueueUrl=url, MessageBody=body))
+        self._queue("dispatch", self._environment.dispatch_queue, {"kind": "dispatch"})
 
     def wait(self, sandbox: str, generation: int, seconds: int) -> None:
         """Look at the sandbox again in `seconds`, and on until this generation is settled; once for each generation."""
@@ -67,6 +65,13 @@ class Messages:
             stateMachineArn=machine, name=f"{sandbox}-{generation}",
             input=json.dumps({"sandbox": sandbox, "generation": generation, "seconds": seconds}),
         ), harmless=CLOSED)  # fmt: skip
+
+    def _queue(self, what: str, url: str | None, message: dict[str, Any]) -> None:
+        if url is None:
+            _lost(what, "no receiver")
+            return
+        body = json.dumps(message)
+        _send(what, lambda: self._clients.client("sqs").send_message(QueueUrl=url, MessageBody=body))
 
     def _invoke(self, what: str, function: str | None, message: dict[str, Any]) -> None:
         if function is None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from differently_adapters.pools import PoolAdapters
+from differently_adapters.webhooks import HttpCourier
 from differently_core.operations.catalog import Catalog
 from differently_core.operations.core import Core, Tuning
 from differently_core.operations.credentials import PoolCredentials, variables
@@ -19,6 +20,7 @@ from differently_core.store.staging import NoStaging, Staging
 from differently_core.store.vaults import AwsVaults
 
 from . import environment, logs, peppers
+from .bus import Bus
 from .clients import Clients
 from .environment import Environment
 from .messages import Messages
@@ -30,6 +32,7 @@ class Wiring:
     peppers: Peppers
     messages: Messages
     environment: Environment
+    bus: Bus | None = None
 
 
 def wire(function: str, environ: Mapping[str, str]) -> Wiring:
@@ -54,8 +57,10 @@ def wire(function: str, environ: Mapping[str, str]) -> Wiring:
         store=store, clock=clock, ids=ids, nudges=messages, catalog=catalog,
         backends=backends, worker_name=ids.new(function), sealer=sealer, tuning=_tuning(told),
         staging=_staging(told),
+        courier=HttpCourier(clock),
     )  # fmt: skip
-    return Wiring(core, peppers.stored(clients, told.pepper_secret, clock), messages, told)
+    bus = Bus(clients, told.event_bus) if told.event_bus is not None else None
+    return Wiring(core, peppers.stored(clients, told.pepper_secret, clock), messages, told, bus)
 
 
 def _tuning(told: Environment) -> Tuning:

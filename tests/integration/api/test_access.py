@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from differently_api.route import Access, AnyRoute, Group, NoBody
 from differently_api.routes import ROUTES
 from differently_api.routes.project_secrets import PutProjectSecret
 from differently_api.routes.secrets import PutSecret
+from differently_api.routes.webhooks import CreateWebhook, ReplayEvents
 from differently_core.model.policy import PolicyRules
 from differently_core.model.tenancy import KeyScope
 from differently_core.operations import keys, policies
@@ -38,6 +40,8 @@ class Scene:
     sandbox: str
     snapshot: str
     event: str
+    webhook: str
+    delivery: str
     tokens: dict[str, str | None]
 
     def call(self, route: AnyRoute, caller: str) -> Reply:
@@ -45,7 +49,7 @@ class Scene:
         values = {
             "id": self.sandbox, "job": "build", "org": self.owner.org, "project": self.owner.project, "key": key.id,
             "name": "spare", "kind": "fake", "scope": self.owner.project, "port": "3000", "snapshot": self.snapshot,
-            "event": self.event,
+            "event": self.event, "webhook": self.webhook, "delivery": self.delivery,
         }  # fmt: skip
         path = route.path.format(**values) + QUERIES.get(route.path, "")
         lists = route.path in ("/v1/sandboxes", "/v1/snapshots") and route.method == "GET"
@@ -65,6 +69,9 @@ class Scene:
         body = dict(EXAMPLES[route.body])
         if route.name == "POST /v1/admin/pools":
             body = {"name": f"new-{caller.replace(' ', '-')}", "adapter": "fake", "maxConcurrency": 1}
+        if route.body is ReplayEvents:
+            now = self.world.clock.now()
+            body = {"from": (now - timedelta(seconds=1)).isoformat(), "to": now.isoformat()}
         if route.name == "POST /v1/admin/reconcile":
             body = {"pool": "main"}
         if route.body is CreateSandbox and caller == OPERATOR:
@@ -95,6 +102,9 @@ def scene() -> Scene:
     snapshot = world.call("POST", f"{base}/snapshots", {}, token=owner.token).json()["id"]
     world.settle()
     world.call("POST", f"{base}/ports", {"port": 3000}, token=owner.token)
+    webhook = world.call("POST", "/v1/webhooks", EXAMPLES[CreateWebhook], token=owner.token).json()["id"]
+    delivery = world.call("POST", f"/v1/webhooks/{webhook}/test", token=owner.token).json()["id"]
+    world.settle()
     revoked, expired = world.tenant("revoked", org=owner.org), world.tenant("expired", org=owner.org)
     keys.revoke_key(world.core, BOOT, "key_" + revoked.token.split("_")[1])
     short = keys.create_key(
@@ -111,11 +121,11 @@ def scene() -> Scene:
         world.call("PUT", "/v1/secrets/spare", EXAMPLES[PutProjectSecret], token=token)
     world.seal()
     event = world.call("GET", "/v1/audit-events", token=owner.token).json()["items"][0]["id"]
-    return Scene(world, owner, sandbox, snapshot, event, tokens)
+    return Scene(world, owner, sandbox, snapshot, event, webhook, delivery, tokens)
 
 
 EXAMPLES_JOB = {"command": "make all", "timeoutSeconds": 3600}
-OWN_OBJECTS = {"id", "project", "snapshot"}
+OWN_OBJECTS = {"id", "project", "snapshot", "webhook"}
 
 
 def expected(route: AnyRoute, caller: str) -> int | None:
@@ -153,7 +163,7 @@ def test_every_route_answers_every_caller_as_declared(scene: Scene, route: AnyRo
 def test_anothers_sandbox_and_none_are_told_apart_by_nothing(scene: Scene, route: AnyRoute) -> None:
     theirs = scene.call(route, STRANGER)
     nothing = "sbx_01JBM2ZQ5KD3V9T7C8R1X4W6YA"
-    none = Scene(scene.world, scene.owner, nothing, scene.snapshot, scene.event, scene.tokens).call(route, STRANGER)
+    none = replace(scene, sandbox=nothing).call(route, STRANGER)
     assert (theirs.status, none.status) == (404, 404)
     said = [
         reply.raw.decode().replace(identity, "ID").replace(reply.headers["X-Request-Id"], "REQUEST")

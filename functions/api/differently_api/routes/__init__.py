@@ -26,6 +26,7 @@ from .tenancy import ROUTES as TENANCY
 from .trust import ROUTES as TRUST
 from .uploads import ROUTES as UPLOADS
 from .usage import ROUTES as USAGE
+from .webhooks import ROUTES as WEBHOOKS
 
 ROUTES: tuple[AnyRoute, ...] = (
     *SERVICE,
@@ -51,4 +52,5 @@ ROUTES: tuple[AnyRoute, ...] = (
     *USAGE,
     *BUDGETS,
     *TRUST,
+    *WEBHOOKS,
 )

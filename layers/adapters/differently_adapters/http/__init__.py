@@ -6,15 +6,17 @@ Importing this loads nothing of httpx; the first call of a pool does.
 from __future__ import annotations
 
 from .answers import JSON_BYTES_MAX, BadAnswer
-from .client import Answer, Call, Deadlines, Explain, Http, Sign, Streamed, segment
+from .client import Answer, Call, Deadlines, Explain, Http, SharedClient, Sign, Streamed, segment
 from .endpoints import (
     PUBLIC,
     AddressRefused,
     Endpoint,
     EndpointRules,
     Place,
+    Target,
     configured_endpoint,
     parse_endpoint,
+    parse_target,
     permitted,
     place_of,
 )
@@ -40,13 +42,16 @@ __all__ = [
     "LineTooLong",
     "Place",
     "Secrets",
+    "SharedClient",
     "Sign",
     "Status",
     "Streamed",
+    "Target",
     "configured_endpoint",
     "error_inside",
     "lines",
     "parse_endpoint",
+    "parse_target",
     "permitted",
     "place_of",
     "retry_after",

@@ -162,7 +162,7 @@ class Http:
         self._sign = sign
         self._check = check
         self._clock = clock
-        self._shared = _Shared(clock, rules, authorities, transport, resolve)
+        self._shared = SharedClient(clock, rules, authorities, transport, resolve)
 
     def at(
         self,
@@ -473,7 +473,7 @@ class Streamed:
         raise failure
 
 
-class _Shared:
+class SharedClient:
     """The client of one pool, made by the first call that needs it."""
 
     def __init__(

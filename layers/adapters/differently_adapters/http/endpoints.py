@@ -74,6 +74,41 @@ class AddressRefused(Exception):
         self.place = place
 
 
+@dataclass(frozen=True)
+class Target:
+    """A checked URL that is sent to as it was written: its path and query are somebody else's business."""
+
+    endpoint: Endpoint
+    """Without a path."""
+    path: str
+    """With the query."""
+
+    @property
+    def url(self) -> str:
+        return f"{self.endpoint.url}{self.path}"
+
+
+@dataclass(frozen=True)
+class _Words:
+    """What a refusal says: of what, and how each exception is had, if it is."""
+
+    subject: str
+    field: str
+    http: str = ""
+    private: str = ""
+    loopback: str = ""
+    others: str = "which nothing here may reach"
+
+
+_OF_POOL: Final = _Words(
+    "This endpoint", "config.endpoint", "plain http needs the pool's allowHttp", "which needs the pool's allowPrivate",
+    "which needs the pool's allowLoopback", "which no pool may reach",
+)  # fmt: skip
+_OF_WEBHOOK: Final = _Words(
+    "This URL", "url", "plain http tells everybody on the way", *["which no webhook may reach"] * 3
+)  # fmt: skip
+
+
 def configured_endpoint(text: str, rules: EndpointRules, field: str) -> Endpoint:
     """The endpoint that a field of a pool's configuration names; raises `InvalidRequest` for this field."""
     try:
@@ -85,45 +120,66 @@ def configured_endpoint(text: str, rules: EndpointRules, field: str) -> Endpoint
 
 def parse_endpoint(text: str, rules: EndpointRules = PUBLIC) -> Endpoint:
     """The endpoint that `text` names; raises `InvalidRequest` saying what is wrong, without repeating the text."""
+    return _parse(text, rules, _OF_POOL)
+
+
+def parse_target(text: str, rules: EndpointRules = PUBLIC) -> Target:
+    """The URL of a webhook; raises `InvalidRequest` likewise.
+
+    Its path may end in a slash and it may have a query, which some receivers know their senders by. With `rules.http`
+    plain http is taken for loopback alone: nothing that leaves this machine is sent in clear.
+    """
+    address, mark, query = text.partition("?")
+    checked = _parse(address, rules, _OF_WEBHOOK)
+    if mark and not re.fullmatch(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@%/?-])*", query):
+        raise _wrong("its query has characters that a query cannot have", _OF_WEBHOOK)
+    if checked.scheme == "http" and _place(checked.host) is not Place.LOOPBACK:
+        raise _wrong("it must begin with https://", _OF_WEBHOOK)
+    slash = "/" if address.endswith("/") else ""
+    path = f"{checked.path}{slash or ('' if checked.path else '/')}"
+    return Target(Endpoint(checked.scheme, checked.host, checked.port, ""), f"{path}{mark}{query}")
+
+
+def _parse(text: str, rules: EndpointRules, words: _Words) -> Endpoint:
     if len(text) > URL_CHARACTERS_MAX or not re.fullmatch(r"[\x21-\x7e]+", text) or "\\" in text:
-        raise _wrong("it must be a URL in plain ASCII, without spaces or backslashes (an IDN in its xn-- form)")
+        raise _wrong("it must be a URL in plain ASCII, without spaces or backslashes (an IDN in its xn-- form)", words)
     parts = re.fullmatch(r"(?P<scheme>[A-Za-z]+)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?P<rest>.*)", text)
     if parts is None:
-        raise _wrong("it must be a URL such as https://host.example:8443")
+        raise _wrong("it must be a URL such as https://host.example:8443", words)
     scheme = parts["scheme"].lower()
     if scheme not in PORTS:
-        raise _wrong("it must begin with https://")
+        raise _wrong("it must begin with https://", words)
     if scheme == "http" and not rules.http:
-        raise _wrong("it must begin with https://; plain http needs the pool's allowHttp")
+        raise _wrong(f"it must begin with https://; {words.http}", words)
     if "@" in parts["authority"]:
-        raise _wrong("it must not hold a user name or password; store a credential instead")
+        raise _wrong("it must not hold a user name or password; store a credential instead", words)
     if parts["rest"]:
-        raise _wrong("it must not have a query or a fragment")
-    host, port = _host_and_port(parts["authority"], PORTS[scheme])
-    _check_host(host, rules)
-    return Endpoint(scheme, host, port, _path(parts["path"]))
+        raise _wrong("it must not have a query or a fragment", words)
+    host, port = _host_and_port(parts["authority"], PORTS[scheme], words)
+    _check_host(host, rules, words)
+    return Endpoint(scheme, host, port, _path(parts["path"], words))
 
 
-def _wrong(why: str) -> InvalidRequest:
-    return InvalidRequest(f"This endpoint cannot be used: {why}.", field="config.endpoint")
+def _wrong(why: str, words: _Words) -> InvalidRequest:
+    return InvalidRequest(f"{words.subject} cannot be used: {why}.", field=words.field)
 
 
-def _host_and_port(authority: str, default: int) -> tuple[str, int]:
+def _host_and_port(authority: str, default: int, words: _Words) -> tuple[str, int]:
     parts = re.fullmatch(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:%]+))(?::(?P<port>[0-9]{1,5}))?", authority)
     if parts is None:
-        raise _wrong("its host and port cannot be read (an IPv6 address needs brackets and has no zone)")
+        raise _wrong("its host and port cannot be read (an IPv6 address needs brackets and has no zone)", words)
     port = int(parts["port"]) if parts["port"] is not None else default
     if not 1 <= port <= 65_535:
-        raise _wrong("its port must be from 1 to 65535")
+        raise _wrong("its port must be from 1 to 65535", words)
     if parts["v6"] is not None:
         try:
             return str(IPv6Address(parts["v6"])), port
         except ValueError:
-            raise _wrong("its IPv6 address cannot be read") from None
-    return _name(parts["name"].lower()), port
+            raise _wrong("its IPv6 address cannot be read", words) from None
+    return _name(parts["name"].lower(), words), port
 
 
-def _name(name: str) -> str:
+def _name(name: str, words: _Words) -> str:
     """A host name, or an IPv4 address in its one usual form: the others (decimal, octal, hex, short) only hide it."""
     name = name.removesuffix(".")
     labels = name.split(".")
@@ -131,29 +187,33 @@ def _name(name: str) -> str:
         try:
             return str(IPv4Address(name))
         except ValueError:
-            raise _wrong("an IPv4 address must be written as four decimal numbers") from None
+            raise _wrong("an IPv4 address must be written as four decimal numbers", words) from None
     if len(name) > HOST_CHARACTERS_MAX or not all(
         re.fullmatch(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?", label) for label in labels
     ):
-        raise _wrong("its host name is not one")
+        raise _wrong("its host name is not one", words)
     return name
 
 
-def _check_host(host: str, rules: EndpointRules) -> None:
-    address = _address(host)
-    place = _place_of_name(host) if address is None else place_of(address)
+def _check_host(host: str, rules: EndpointRules, words: _Words) -> None:
+    place = _place(host)
     if not permitted(place, rules):
-        raise _wrong(_why(place))
+        raise _wrong(_why(place, words), words)
 
 
-def _why(place: Place) -> str:
+def _place(host: str) -> Place:
+    address = _address(host)
+    return _place_of_name(host) if address is None else place_of(address)
+
+
+def _why(place: Place, words: _Words) -> str:
     match place:
         case Place.PRIVATE:
-            return "its host is in a private network, which needs the pool's allowPrivate"
+            return f"its host is in a private network, {words.private}"
         case Place.LOOPBACK:
-            return "its host is this machine, which needs the pool's allowLoopback"
+            return f"its host is this machine, {words.loopback}"
         case _:
-            return f"its host is a {place} address, which no pool may reach"
+            return f"its host is a {place} address, {words.others}"
 
 
 def _address(host: str) -> IPv4Address | IPv6Address | None:
@@ -172,15 +232,15 @@ def _place_of_name(name: str) -> Place:
     return Place.PUBLIC
 
 
-def _path(path: str) -> str:
+def _path(path: str, words: _Words) -> str:
     if not re.fullmatch(r"(?:/[A-Za-z0-9/._~!$&'()*+,;=:@%-]*)?", path) or re.search(r"%(?![0-9A-Fa-f]{2})", path):
-        raise _wrong("its path has characters that a path cannot have")
+        raise _wrong("its path has characters that a path cannot have", words)
     path = path.rstrip("/")
     decoded = re.sub("%2e", ".", path, flags=re.IGNORECASE)
     if "//" in path or any(segment in {".", ".."} for segment in decoded.split("/")):
-        raise _wrong("its path must not have empty or dot segments")
+        raise _wrong("its path must not have empty or dot segments", words)
     if re.search("%2f|%5c|%00", path, re.IGNORECASE):
-        raise _wrong("its path must not have encoded slashes or NUL characters")
+        raise _wrong("its path must not have encoded slashes or NUL characters", words)
     return path
 
 

@@ -37,7 +37,7 @@ from ..store.ports import (
     StoreThrottled,
     StoreUnavailable,
 )  # fmt: skip
-from . import keys, moves, project_secrets, sandboxes, snapshots, standing
+from . import keys, moves, project_secrets, sandboxes, snapshots, standing, webhooks
 from .core import Caller, Core
 from .standing import Owner, org_of, read, scope_of, transition
 
@@ -241,6 +241,8 @@ def _judge(core: Core, row: Closing) -> None:
         since = row.clean_at or now
         _write(core, row.with_(clean_at=since, waits_for="a second look"), since + APART - now)
     else:
+        by = Caller(actor=row.by, request_id=row.request_id, scope=KeyScope.OPERATOR)
+        webhooks.remove_all(core, by, row.org, row.project)
         _finish(core, row, owner, counter)
 
 

@@ -21,6 +21,7 @@ from ..store.ports import Action, Committed, Outcome, Refused, Store, StoreThrot
 from ..store.sealing import NoSealer, Sealer
 from ..store.staging import NoStaging, Staging
 from .catalog import Catalog
+from .courier import Courier, NoCourier
 
 Values = tuple[tuple[str | None, str], ...]
 """Opened secrets of a sandbox, each with the variable that it became, if it did."""
@@ -54,6 +55,10 @@ class Nudges(Protocol):
 
     def closing(self, tenant: str) -> None:
         """Go on removing what an organization or project holds."""
+        ...
+
+    def deliver(self, webhook: str) -> None:
+        """Serve what is on its way to this webhook."""
         ...
 
     def reconcile(self, pool: str) -> None:
@@ -127,6 +132,19 @@ class Tuning:
     ttl_seconds_default: int = 3600
     conflict_tries_max: int = 8
 
+    webhook_post_seconds: float = 10.0
+    webhook_tries_max: int = 13
+    webhook_backoff_seconds: float = 5.0
+    webhook_backoff_seconds_max: float = 12 * 3600
+    """With the tries above about three days in all."""
+    webhook_rest_seconds_max: float = 300.0
+    """How long a receiver that is down is left alone at a stretch."""
+    webhook_failing_seconds: float = 5 * 24 * 3600
+    """A receiver that has taken nothing for so long disables its webhook."""
+    webhook_run_seconds: float = 20.0
+    webhook_parallel: int = 8
+    """Requests to one receiver at a time."""
+
 
 class Opened:
     """Secrets of sandboxes that this process has opened, by sandbox: they never change while it lives."""
@@ -161,6 +179,7 @@ class Core:
     sealer: Sealer = field(default_factory=NoSealer)
     staging: Staging = field(default_factory=NoStaging)
     opened: Opened = field(default_factory=Opened)
+    courier: Courier = field(default_factory=NoCourier)
 
     def owner(self, sandbox: str) -> Owner:
         return Owner(self.catalog.installation().id, sandbox)
@@ -184,7 +203,11 @@ class Core:
 
     def back_off(self, attempt: int) -> None:
         """Let whoever else is writing finish; longer each time."""
-        self.clock.sleep(0.01 * 2**attempt * _jitter(self.ids))
+        self.clock.sleep(0.01 * 2**attempt * self.jitter())
+
+    def jitter(self) -> float:
+        """0.5 to 1.5, to multiply a wait with."""
+        return _jitter(self.ids)
 
     def event(self, caller: Caller, action: str, target: str, org: str, **facts: object) -> Event:
         return Event.model_validate(

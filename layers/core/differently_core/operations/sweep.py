@@ -51,6 +51,9 @@ def _nudge(core: Core, kind: str, pk: str, sk: str) -> None:
     if kind == "closing":
         core.nudges.closing(pk.removeprefix("CLOSING#"))
         return
+    if kind == "webhook_lane":
+        core.nudges.deliver(pk.removeprefix("WEBHOOK#"))
+        return
     sandbox = SandboxId(pk.removeprefix("SBX#"))
     if kind == "attempt":
         core.nudges.cleanup(sandbox, int(sk.removeprefix("ATTEMPT#")))

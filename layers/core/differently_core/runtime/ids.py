@@ -22,6 +22,7 @@ OrgId = NewType("OrgId", str)
 ProjectId = NewType("ProjectId", str)
 KeyId = NewType("KeyId", str)
 InstallationId = NewType("InstallationId", str)
+WebhookId = NewType("WebhookId", str)
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford base 32, as the ULID specification has it
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")

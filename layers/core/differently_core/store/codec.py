@@ -42,6 +42,7 @@ from ..model import (
     tenancy,
     upload,
     usage,
+    webhook,
 )
 from ..model.record import Native, Record, Table
 
@@ -126,6 +127,7 @@ MODULES = (
     tenancy,
     upload,
     usage,
+    webhook,
 )
 """Where records are declared; one a line, so that they are easily added to."""
 
