@@ -6,12 +6,18 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.support.emulator import Emulator, running_emulator
 
 # A shell starts what it puts in the background with SIGINT ignored, and every process below inherits that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# How long one example took says how busy the machine was; pytest-timeout bounds a whole test.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session")

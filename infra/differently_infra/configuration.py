@@ -141,6 +141,8 @@ class Functions(Section):
     """Of the authorizer."""
     dispatch_concurrency: Annotated[int, Field(ge=2, le=20)] = 2
     """Readers of the dispatch queue at once. More only collide on the same counters."""
+    deliver_concurrency: Annotated[int, Field(ge=2, le=1_000)] = 20
+    """Webhooks that are sent to at once. Each has one run at a time, so a slow receiver holds one of these at most."""
 
 
 class Logs(Section):

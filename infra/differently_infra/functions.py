@@ -21,6 +21,9 @@ class Grant(StrEnum):
     FOLLOW = "read the log's stream"
     HISTORY = "read events and their chains"
     CHAIN = "append to the chains of events"
+    TELL = "send to deliver"
+    TOLD = "receive from deliver's queue"
+    PUBLISH = "publish events"
     STEP = "invoke the worker"
     RECONCILE = "invoke the reconciler"
     QUEUE = "send to dispatch"
@@ -65,8 +68,8 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
     ),
     "admin": Function(
         "api", "differently_api.boot.admin.handler", 29,
-        (G.CONFIG, G.DECIDE, G.STATE, G.LOG, *_NUDGES, G.PEPPER, G.SEAL, G.UNSEAL, G.VAULT), "what operators decide",
-        reaches_backends=True,
+        (G.CONFIG, G.DECIDE, G.STATE, G.LOG, *_NUDGES, G.TELL, G.PEPPER, G.SEAL, G.UNSEAL, G.VAULT),
+        "what operators decide", reaches_backends=True,
     ),
     "data": Function(
         "api", "differently_api.boot.data.handler", 900,
@@ -75,7 +78,7 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
     ),
     "worker": Function(
         "scheduler", "differently_scheduler.boot.worker.handler", 900,
-        (G.CONFIG, G.STATE, G.LOG, *_NUDGES, G.WAIT, G.UNSEAL, G.VAULT), "steps of sandboxes and cleanups",
+        (G.CONFIG, G.STATE, G.LOG, *_NUDGES, G.TELL, G.WAIT, G.UNSEAL, G.VAULT), "steps of sandboxes and cleanups",
         reaches_backends=True,
     ),
     "dispatch": Function(
@@ -89,7 +92,7 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
     ),
     "tick": Function(
         "scheduler", "differently_scheduler.boot.tick.handler", 300,
-        (G.CONFIG, G.STATE, G.LOG, G.HISTORY, *_NUDGES, G.RECONCILE, G.UNSEAL, G.VAULT),
+        (G.CONFIG, G.STATE, G.LOG, G.HISTORY, *_NUDGES, G.TELL, G.RECONCILE, G.UNSEAL, G.VAULT),
         "sweeps what is due, probes pools and adds up usage",
         reaches_backends=True,
     ),
@@ -97,14 +100,23 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
         "scheduler", "differently_scheduler.boot.sealer.handler", 60, (G.CONFIG, G.FOLLOW, G.HISTORY, G.CHAIN),
         "seals events into chains",
     ),
+    "projector": Function(
+        "scheduler", "differently_scheduler.boot.projector.handler", 60,
+        (G.FOLLOW, G.CONFIG, G.STATE, G.TELL, G.PUBLISH), "tells webhooks and the bus of events",
+    ),
+    # Outside of the VPC whatever is configured: what tenants point at is reached from nowhere near the inside.
+    "deliver": Function(
+        "scheduler", "differently_scheduler.boot.deliver.handler", 60,
+        (G.CONFIG, G.STATE, G.LOG, G.HISTORY, G.TELL, G.TOLD, G.UNSEAL), "sends to webhooks",
+    ),
 }  # fmt: skip
 
 STREAM_HANDLER: Final = "differently_api.boot.data.stream"
 """Of data, where answers are streamed: our own runtime serves it."""
-STREAM_FUNCTIONS: Final = ("sealer",)
+STREAM_FUNCTIONS: Final = ("sealer", "projector")
 """Each follows the log's stream at its own place."""
 API_FUNCTIONS: Final = ("authorizer", "control", "admin", "data")
-WORK_FUNCTIONS: Final = ("worker", "dispatch", "reconcile", "tick", *STREAM_FUNCTIONS)
+WORK_FUNCTIONS: Final = ("worker", "dispatch", "reconcile", "tick", "deliver", *STREAM_FUNCTIONS)
 
 
 def memory(configuration: Configuration, function: str) -> int:

@@ -27,6 +27,15 @@ class Names:
         return f"{self.installation}-dispatch"
 
     @property
+    def deliver(self) -> str:
+        """The queue of messages for webhooks."""
+        return f"{self.installation}-deliver-queue"
+
+    @property
+    def bus(self) -> str:
+        return f"{self.installation}-events"
+
+    @property
     def machine(self) -> str:
         return f"{self.installation}-wait"
 

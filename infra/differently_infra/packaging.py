@@ -35,7 +35,7 @@ LAYERS: Final = ("core", "adapters", "aws")
 FUNCTIONS: Final = ("api", "scheduler", "reconciler")
 SERVICES: Final = frozenset(
     {
-        "bedrock-agentcore", "bedrock-agentcore-control", "dynamodb", "kms", "lambda", "lambda-core",
+        "bedrock-agentcore", "bedrock-agentcore-control", "dynamodb", "events", "kms", "lambda", "lambda-core",
         "lambda-microvms", "s3", "secretsmanager", "sqs", "sso", "sso-oidc", "stepfunctions", "sts",
     }
 )  # fmt: skip

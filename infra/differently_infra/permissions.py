@@ -16,6 +16,10 @@ from .functions import FUNCTIONS, Function, Grant
 
 READ: Final = ("dynamodb:BatchGetItem", "dynamodb:ConditionCheckItem", "dynamodb:GetItem", "dynamodb:Query")
 CHANGE: Final = ("dynamodb:DeleteItem", "dynamodb:PutItem", "dynamodb:UpdateItem")
+RECEIVING: Final = (
+    "sqs:ChangeMessageVisibility", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:GetQueueUrl",
+    "sqs:ReceiveMessage",
+)  # fmt: skip
 ACTIONS: Final[Mapping[Grant, Sequence[str]]] = {
     Grant.KEYS: ("dynamodb:GetItem",),
     Grant.CONFIG: READ,
@@ -30,10 +34,10 @@ ACTIONS: Final[Mapping[Grant, Sequence[str]]] = {
     Grant.STEP: ("lambda:InvokeFunction",),
     Grant.RECONCILE: ("lambda:InvokeFunction",),
     Grant.QUEUE: ("sqs:SendMessage",),
-    Grant.RECEIVE: (
-        "sqs:ChangeMessageVisibility", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:GetQueueUrl",
-        "sqs:ReceiveMessage",
-    ),
+    Grant.RECEIVE: RECEIVING,
+    Grant.TELL: ("sqs:SendMessage",),
+    Grant.TOLD: RECEIVING,
+    Grant.PUBLISH: ("events:PutEvents",),
     Grant.WAIT: ("states:StartExecution",),
     Grant.PEPPER: ("secretsmanager:GetSecretValue",),
     Grant.SEAL: ("kms:Encrypt",),
@@ -67,6 +71,8 @@ class Resources:
     worker: str
     reconcile: str
     queue: str
+    deliver: str
+    bus: str
     machine: str
     pepper: str
     secrets_key: str
@@ -92,6 +98,9 @@ class Resources:
             Grant.RECONCILE: [self.reconcile],
             Grant.QUEUE: [self.queue],
             Grant.RECEIVE: [self.queue],
+            Grant.TELL: [self.deliver],
+            Grant.TOLD: [self.deliver],
+            Grant.PUBLISH: [self.bus],
             Grant.WAIT: [self.machine],
             Grant.PEPPER: [self.pepper],
             Grant.SEAL: [self.secrets_key],

@@ -8,7 +8,7 @@ from typing import Final
 
 from differently_aws.logs import NAMESPACE
 
-from .functions import FUNCTIONS
+from .functions import FUNCTIONS, STREAM_FUNCTIONS
 
 LAMBDA: Final = "AWS/Lambda"
 SQS: Final = "AWS/SQS"
@@ -55,15 +55,17 @@ def _counted(metric: str, service: str, **dimensions: str) -> Series:
     return Series(NAMESPACE, metric, {"service": service, **dimensions})
 
 
+_CALLED: Final = tuple(name for name in FUNCTIONS if name not in STREAM_FUNCTIONS)
+"""What follows the stream is tried again in its place: it is watched by how late it is. An alarm takes ten series."""
 ALARMS: Final = (
     Alarm(
         "api-errors", "Answers with 5xx at the gateway, for ten minutes",
         (Series(GATEWAY, "5XXError", {"ApiName": "{api}", "Stage": "live"}),), above=5, periods=2,
     ),
     Alarm(
-        "function-errors", "Invocations that failed", tuple(_function(name, "Errors") for name in FUNCTIONS), above=5,
+        "function-errors", "Invocations that failed", tuple(_function(name, "Errors") for name in _CALLED), above=5,
     ),
-    Alarm("throttles", "Invocations that Lambda refused", tuple(_function(name, "Throttles") for name in FUNCTIONS)),
+    Alarm("throttles", "Invocations that Lambda refused", tuple(_function(name, "Throttles") for name in _CALLED)),
     Alarm(
         "clock-stopped", "The tick does not run", (_function("tick", "Invocations"),), below=1, silence_rings=True,
         periods=2,
@@ -72,12 +74,24 @@ ALARMS: Final = (
         "dead-letters", "Messages that were given up on",
         (
             _queue("queue-dead", "ApproximateNumberOfMessagesVisible"),
+            _queue("deliver-queue-dead", "ApproximateNumberOfMessagesVisible"),
             _queue("failed", "ApproximateNumberOfMessagesVisible"),
         ),
     ),
     Alarm(
         "queue-stands", "The oldest message for dispatch is minutes old",
         (_queue("queue", "ApproximateAgeOfOldestMessage"),), above=180, periods=2,
+    ),
+    Alarm(
+        "deliveries-stand", "The oldest message for deliver is minutes old",
+        (_queue("deliver-queue", "ApproximateAgeOfOldestMessage"),), above=300, periods=2,
+    ),
+    Alarm(
+        "events-late", "Events are sealed or told ten minutes after they happened",
+        tuple(
+            Series(LAMBDA, "IteratorAge", {"FunctionName": f"{{{name}}}"}, "Maximum") for name in STREAM_FUNCTIONS
+        ),
+        above=600_000, periods=2,
     ),
     Alarm(
         "workflow-failed", "Workflows that failed or took too long",

@@ -67,8 +67,10 @@ def test_a_message_that_cannot_be_delivered_ends_in_a_queue(deployed: Deployed) 
 
     mappings = [entry["Properties"] for entry in deployed.resources("AWS::Lambda::EventSourceMapping").values()]
     assert all(mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"] for mapping in mappings)
-    (queue,) = [mapping for mapping in mappings if "StartingPosition" not in mapping]
-    assert queue["ScalingConfig"] == {"MaximumConcurrency": 2}
+    queues = [mapping for mapping in mappings if "StartingPosition" not in mapping]
+    assert sorted((queue["BatchSize"], queue["ScalingConfig"]["MaximumConcurrency"]) for queue in queues) == [
+        (1, 20), (10, 2),
+    ]  # fmt: skip
 
 
 def test_a_consumer_of_the_stream_begins_at_its_beginning_and_is_sent_events_alone(deployed: Deployed) -> None:
@@ -93,10 +95,22 @@ def test_queues_are_encrypted_and_the_one_that_is_read_has_dead_letters(deployed
         for entry in deployed.resources("AWS::SQS::Queue").values()
     }
 
-    assert set(queues) == {"differently-dispatch", "differently-dispatch-dead", "differently-failed"}
+    read = {"differently-dispatch": "dispatch", "differently-deliver-queue": "deliver"}
+    assert set(queues) == {*read, *(f"{name}-dead" for name in read), "differently-failed"}
     assert all(queue["SqsManagedSseEnabled"] is True for queue in queues.values())
-    assert queues["differently-dispatch"]["RedrivePolicy"]["maxReceiveCount"] == 5
-    assert queues["differently-dispatch"]["VisibilityTimeout"] == 6 * FUNCTIONS["dispatch"].seconds
+    for name, function in read.items():
+        assert queues[name]["RedrivePolicy"]["maxReceiveCount"] == 5
+        assert queues[name]["VisibilityTimeout"] == 6 * FUNCTIONS[function].seconds
+
+
+def test_the_bus_has_the_name_that_the_projector_is_told(deployed: Deployed) -> None:
+    (bus,) = deployed.resources("AWS::Events::EventBus").values()
+    assert bus["Properties"]["Name"] == "differently-events"
+    told = deployed.functions()["projector"]["Environment"]["Variables"]
+    assert told["EVENT_BUS"] == "differently-events"
+    assert [name for name, made in deployed.functions().items() if "EVENT_BUS" in made["Environment"]["Variables"]] == [
+        "projector"
+    ]
 
 
 def test_the_clock_sends_three_messages_that_the_tick_reads(deployed: Deployed) -> None:

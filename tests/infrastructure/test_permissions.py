@@ -83,10 +83,11 @@ def test_the_authorizer_reads_keys_and_peppers_and_nothing_else(deployed: Deploy
     ("action", "functions"),
     [
         ("kms:Encrypt", {"admin"}),
-        ("kms:Decrypt", {"admin", "data", "worker", "reconcile", "tick"}),
+        ("kms:Decrypt", {"admin", "data", "worker", "reconcile", "tick", "deliver"}),
         ("secretsmanager:GetSecretValue", {"authorizer", "admin"}),
         ("states:StartExecution", {"worker"}),
-        ("sqs:ReceiveMessage", {"dispatch"}),
+        ("sqs:ReceiveMessage", {"dispatch", "deliver"}),
+        ("events:PutEvents", {"projector"}),
         ("s3:GetObject", {"data"}),
         ("s3:PutObject", {"data"}),
     ],
@@ -135,7 +136,9 @@ def test_the_sealer_writes_chains_and_no_event(deployed: Deployed) -> None:
         "ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["CHAINS#*", "SEG#*"]}
     }
     assert not [sid for sid, entry in statements.items() if sid != "Chain" and "PutItem" in json.dumps(entry)]
-    assert [name for name in FUNCTIONS if "dynamodb:GetRecords" in actions(deployed, name)] == ["sealer"]
+    assert [name for name in FUNCTIONS if "dynamodb:GetRecords" in actions(deployed, name)] == [
+        "sealer", "projector",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("function", ["admin", "worker"])

@@ -40,6 +40,7 @@ class Surroundings:
     """Environment variable to table name."""
     staging_bucket: str
     queue_url: str
+    deliver_url: str
     version: str
     vpc: ec2.IVpc | None = None
     security_group: ec2.ISecurityGroup | None = None
@@ -112,6 +113,8 @@ def environment(function: Function, around: Surroundings) -> dict[str, str]:
         Grant.STEP: {"WORKER_FUNCTION": around.names.function("worker")},
         Grant.RECONCILE: {"RECONCILE_FUNCTION": around.names.function("reconcile")},
         Grant.QUEUE: {"DISPATCH_QUEUE_URL": around.queue_url},
+        Grant.TELL: {"DELIVER_QUEUE_URL": around.deliver_url},
+        Grant.PUBLISH: {"EVENT_BUS": around.names.bus},
         Grant.WAIT: {"WAIT_MACHINE": around.resources.machine},
         Grant.PEPPER: {"PEPPER_SECRET": around.resources.pepper},
         Grant.UNSEAL: {"SECRETS_KEY": around.resources.secrets_key},

@@ -16,7 +16,7 @@ from constructs import Construct
 from differently_aws.logs import NAMESPACE
 
 from ..configuration import Configuration
-from ..functions import API_FUNCTIONS, FUNCTIONS
+from ..functions import API_FUNCTIONS, FUNCTIONS, STREAM_FUNCTIONS
 from ..names import Names
 from ..watch import ALARMS, LAMBDA, QUERIES, Alarm, Series
 
@@ -92,6 +92,8 @@ class ObservabilityStack(Stack):
             "api": self._names.installation,
             "queue": self._names.queue,
             "queue-dead": f"{self._names.queue}-dead",
+            "deliver-queue": self._names.deliver,
+            "deliver-queue-dead": f"{self._names.deliver}-dead",
             "failed": self._names.function("failed"),
             "machine": f"arn:{self.partition}:states:{self.region}:{self.account}:stateMachine:{self._names.machine}",
             **{name: self._names.function(name) for name in FUNCTIONS},
@@ -132,6 +134,16 @@ class ObservabilityStack(Stack):
             self._graph("Messages lost, by what they were", [
                 self._own("MessagesLost", service, kind=kind)
                 for service, kind in (("control", "worker"), ("control", "dispatch"), ("worker", "wait"))
+            ]),
+        )  # fmt: skip
+        board.add_widgets(
+            self._graph("Webhooks", [
+                self._own("WebhookTries", "deliver"), self._own("WebhooksDisabled", "deliver"),
+                self._own("Deliveries", "projector"), self._own("EventsNotPublished", "projector"),
+            ]),
+            self._graph("How late events are told (ms)", [
+                self._metric(Series(LAMBDA, "IteratorAge", {"FunctionName": f"{{{name}}}"}, "Maximum"))
+                for name in STREAM_FUNCTIONS
             ]),
         )  # fmt: skip
         board.add_widgets(

@@ -29,6 +29,7 @@ BATCH_MAX = 10
 STREAM_BATCH_MAX = 100
 STREAM_RETRIES_MAX = 10
 """What fails so often is passed over, to the queue of what failed; its row stays in the log."""
+DEAD_LETTERS = "The queue itself has a queue for dead letters."
 DEAD_END = "It is where dead letters go."
 SEALER_CLOCK = {"Compare": {"kind": "compare"}}
 """What the sealer is sent each minute."""
@@ -56,12 +57,27 @@ class WorkersStack(Stack):
         )
         self.failed = self._queue("FailedQueue", around.names.function("failed"), retention=Duration.days(DEAD_DAYS))
         accept(self.failed, "AwsSolutions-SQS3", DEAD_END)
-        for queue in (self.dead, self.failed):
+        self.undelivered = self._queue(
+            "UndeliveredQueue", f"{around.names.deliver}-dead", retention=Duration.days(DEAD_DAYS)
+        )
+        self.deliver = self._queue(
+            "DeliverQueue",
+            around.names.deliver,
+            retention=Duration.hours(1),
+            visibility=Duration.seconds(6 * FUNCTIONS["deliver"].seconds),
+            dead=sqs.DeadLetterQueue(queue=self.undelivered, max_receive_count=DELIVERIES_MAX),
+        )
+        self.bus = events.EventBus(
+            self, "Events", event_bus_name=around.names.bus, description="What changes in Differently, as it happens"
+        )
+        for queue in (self.dead, self.failed, self.undelivered):
             accept(queue, "Serverless-SQSRedrivePolicy", DEAD_END)
         self._feed(around)
         self._follow(around)
         self._start_each_minute(around)
         CfnOutput(self, "DispatchQueueUrl", value=self.queue.queue_url)
+        CfnOutput(self, "DeliverQueueUrl", value=self.deliver.queue_url)
+        CfnOutput(self, "EventBusName", value=self.bus.event_bus_name)
         CfnOutput(self, "FailedQueueUrl", value=self.failed.queue_url)
 
     def _queue(
@@ -85,18 +101,16 @@ class WorkersStack(Stack):
         )
 
     def _feed(self, around: Surroundings) -> None:
-        dispatch = self.functions["dispatch"]
-        dispatch.add_event_source(
-            sources.SqsEventSource(
-                self.queue,
-                batch_size=BATCH_MAX,
-                report_batch_item_failures=True,
-                max_concurrency=around.configuration.functions.dispatch_concurrency,
+        chosen = around.configuration.functions
+        # One message of deliver's is one webhook, and a run of it is as slow as its receiver: never two in one batch.
+        for name, queue, batch, most in (
+            ("dispatch", self.queue, BATCH_MAX, chosen.dispatch_concurrency),
+            ("deliver", self.deliver, 1, chosen.deliver_concurrency),
+        ):
+            self.functions[name].add_event_source(
+                sources.SqsEventSource(queue, batch_size=batch, report_batch_item_failures=True, max_concurrency=most)
             )
-        )
-        accept(
-            dispatch, "Serverless-LambdaEventSourceMappingDestination", "The queue itself has a queue for dead letters."
-        )
+            accept(self.functions[name], "Serverless-LambdaEventSourceMappingDestination", DEAD_LETTERS)
         for name in ("worker", "reconcile", "tick", "sealer"):
             lambda_.EventInvokeConfig(
                 self,

@@ -174,6 +174,15 @@ def test_a_replay_is_told_of_while_it_is_under_way(world: World) -> None:
         assert world.call("POST", f"/v1/webhooks/{hook['id']}/replay", wrong, token=owner.token).status == 400
 
 
+def test_the_sweep_finds_what_no_message_told_of(world: World) -> None:
+    owner = world.tenant()
+    hook = made(world, owner)
+    world.call("POST", f"/v1/webhooks/{hook['id']}/test", token=owner.token)
+    world.mail.messages.clear()
+    world.pass_time(1)
+    assert [request.event["type"] for request in world.receivers.requests] == ["webhook.test"]
+
+
 def test_no_log_line_holds_a_url_or_a_secret(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     owner = world.tenant()

@@ -12,12 +12,13 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from differently_aws import environment
 from differently_aws.messages import Messages
 from differently_reconciler.reconcile import Reconcile
-from differently_scheduler import dispatch
+from differently_scheduler import deliver, dispatch
 from differently_scheduler.messages import WORK, Cleanup, LookAtPort, Settle, Step, StepSnapshot, read
 from tests.support.functions import ENVIRON
 
 SANDBOX = "sbx_" + "0" * 26
 SNAPSHOT = "snap_" + "0" * 26
+WEBHOOK = "whk_" + "0" * 26
 
 
 class Recorded:
@@ -75,6 +76,15 @@ def test_dispatch_reads_what_is_queued_for_it() -> None:
     assert dispatch._poison({"messageId": "1", "body": given["MessageBody"]}) is None
 
 
+def test_deliver_reads_what_is_queued_for_it() -> None:
+    clients = Recorded()
+    messages(clients).deliver(WEBHOOK)
+    ((operation, given),) = clients.calls
+    assert (operation, given["QueueUrl"]) == ("send_message", ENVIRON["DELIVER_QUEUE_URL"])
+    (record,) = deliver.batch(WEBHOOK)["Records"]
+    assert json.loads(given["MessageBody"]) == json.loads(record["body"])
+
+
 def test_the_workflow_is_started_under_the_name_of_the_generation() -> None:
     clients = Recorded()
     messages(clients).wait(SANDBOX, 3, 7)
@@ -91,6 +101,7 @@ def everything(made: Messages) -> None:
     made.cleanup(SANDBOX, 1)
     made.reconcile("pool-1")
     made.dispatch()
+    made.deliver(WEBHOOK)
     made.wait(SANDBOX, 1, 1)
 
 
@@ -103,7 +114,7 @@ def refused(code: str) -> ClientError:
 )
 def test_what_cannot_be_sent_is_told_and_lost(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     everything(messages(Recorded(error)))
-    assert [record.msg for record in caplog.records] == ["message lost"] * 5
+    assert [record.msg for record in caplog.records] == ["message lost"] * 6
     assert "canary" not in str([vars(record) for record in caplog.records])
 
 
@@ -115,7 +126,7 @@ def test_a_workflow_that_runs_already_is_no_loss(caplog: pytest.LogCaptureFixtur
 def test_nothing_is_sent_to_a_receiver_that_the_function_was_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     clients = Recorded()
-    names = ("WORKER_FUNCTION", "RECONCILE_FUNCTION", "DISPATCH_QUEUE_URL", "WAIT_MACHINE")
+    names = ("WORKER_FUNCTION", "RECONCILE_FUNCTION", "DISPATCH_QUEUE_URL", "DELIVER_QUEUE_URL", "WAIT_MACHINE")
     everything(messages(clients, **dict.fromkeys(names, "")))
     assert not clients.calls
-    assert [record.msg for record in caplog.records] == ["message lost"] * 5
+    assert [record.msg for record in caplog.records] == ["message lost"] * 6

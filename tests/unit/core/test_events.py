@@ -207,8 +207,7 @@ def test_no_code_that_the_operations_write_is_an_error_by_omission() -> None:
 
 def test_every_change_that_is_written_is_told_or_left_inside_on_purpose() -> None:
     source = "\n".join(path.read_text() for path in Path(differently_core.operations.__path__[0]).glob("*.py"))
-    actions = set(re.findall(r'"((?:sandbox|snapshot|port|key|project|org|quota|policy|pool|secret|project_secret)'
-                             r'\.[a-z_]+)"', source))  # fmt: skip
+    actions = set(re.findall(r'event(?:_of)?\(\s*(?:core, )?\w+,\s+"([a-z_]+\.[a-z_]+)"', source))
     assert "sandbox.create" in actions
     silent = {action for action in actions if type_of(an_event(action, before="running", after="terminating")) is None}
     assert silent <= INSIDE

@@ -99,14 +99,15 @@ class Lane(Record):
     """Everything that is on its way to one webhook, worked off by one owner at a time.
 
     `pending` counts its deliveries exactly: it changes in the transactions that add and end them. `pokes` rises with
-    each addition, so that whoever lets go of the lane does not overlook one. `due_at` is when somebody must look.
+    each addition, so that whoever lets go of the lane does not overlook one. `due_at` is when somebody must look, which
+    is once an hour at least.
     """
 
     kind: ClassVar[str] = "webhook_lane"
     table: ClassVar[Table] = Table.STATE
     native: ClassVar[tuple[str, ...]] = (
         "pending", "pokes", "poked_at", "owner", "claim_until", "due_at", "failures", "failing_since", "rest_until",
-        "replaying",
+        "replaying", "compared_to",
     )  # fmt: skip
 
     webhook: WebhookId
@@ -122,6 +123,8 @@ class Lane(Record):
     rest_until: datetime | None = None
     """Nothing is sent before: its receiver is down, or asked for it."""
     replaying: bool | None = None
+    compared_to: datetime | None = None
+    """Every event before this moment is known to have been offered, whatever became of the stream."""
 
     @staticmethod
     def key_of(webhook: WebhookId) -> Key:

@@ -141,6 +141,8 @@ class Tuning:
     """How long a receiver that is down is left alone at a stretch."""
     webhook_failing_seconds: float = 5 * 24 * 3600
     """A receiver that has taken nothing for so long disables its webhook."""
+    webhook_compare_seconds: float = 3600.0
+    """How often the log is compared with what a webhook was offered."""
     webhook_run_seconds: float = 20.0
     webhook_parallel: int = 8
     """Requests to one receiver at a time."""

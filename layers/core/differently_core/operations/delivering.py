@@ -178,13 +178,16 @@ def _release(core: Core, run: _Run) -> None:
 def _next_look(core: Core, run: _Run, lane: Lane) -> datetime | None:
     """The earliest of what is on its way; sooner while the index may lag, and never before the receiver has rested."""
     poked = lane.pokes != run.lane.pokes
-    if lane.pending == 0 and not (lane.replaying or poked or run.webhook is None):
-        return None
     now = core.clock.now()
-    moments = [now + timedelta(seconds=LOOK_SECONDS_MAX)]
+    webhook = run.webhook
+    sends = webhook is not None and webhook.disabled is None
+    moments = [_compares_at(core, webhook, lane)] if webhook is not None and sends else []
+    if lane.pending == 0 and not (lane.replaying or poked or webhook is None):
+        return max(moments[0], now) if moments else None
+    moments.append(now + timedelta(seconds=LOOK_SECONDS_MAX))
     if lane.replaying or poked:
         moments.append(now)  # there is more, or its owner decided something meanwhile
-    if run.webhook is None:
+    if webhook is None:
         moments.append(now + timedelta(seconds=SOON_SECONDS))  # the lane itself has to go
     if run.next_due is not None:
         moments.append(run.next_due)
@@ -199,12 +202,19 @@ def _next_look(core: Core, run: _Run, lane: Lane) -> datetime | None:
     return look if run.health.rest_until is None else max(look, run.health.rest_until)
 
 
+def _compares_at(core: Core, webhook: Webhook, lane: Lane) -> datetime:
+    reached = lane.compared_to or webhook.created_at
+    return reached + timedelta(seconds=core.tuning.webhook_compare_seconds)
+
+
 # Sending.
 
 
 def _serve(core: Core, run: _Run, webhook: Webhook) -> None:
     if run.lane.replaying:
         replaying.advance(core, webhook)
+    if core.clock.now() >= _compares_at(core, webhook, run.lane):
+        run.lane = run.lane.with_(compared_to=replaying.compare(core, webhook, run.lane))
     try:
         secrets = signing.opened(core, webhook, core.clock.now())
     except DifferentlyError as error:
@@ -345,7 +355,7 @@ def _disable(core: Core, run: _Run, webhook: Webhook, code: str) -> None:
     ]  # fmt: skip
     if isinstance(core.commit(actions), Committed):
         log.warning("webhook disabled", extra={"webhook": webhook.id, "org": webhook.org, "code": code})
-        run.health = _Health(0, None)
+        run.webhook = stopped
         _drain(core, run)
 
 

@@ -62,6 +62,16 @@ def offer_to(core: Core, webhook: Webhook, events: Sequence[Lifecycle], *, again
     return added
 
 
+def offer_missing(core: Core, webhook: Webhook, events: Sequence[Lifecycle]) -> int:
+    """What this webhook wants of them and has no row for: a look first, since nearly always all are there."""
+    wanted = [event for event in events if webhook.wants(event.type, event.data.project)]
+    added = 0
+    for chunk in _chunks(wanted):
+        standing = _standing(core, webhook.id, chunk)
+        added += _add(core, webhook.id, [event for event in chunk if event.id not in standing], again=False)
+    return added
+
+
 def add(core: Core, webhook: WebhookId, event: Lifecycle) -> None:
     """Whether it is wanted or not."""
     _add(core, webhook, [event], again=False)

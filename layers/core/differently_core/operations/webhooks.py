@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from ..errors import InvalidRequest, InvalidState, NotFound, QuotaExceeded
+from ..model.due import stamp
 from ..model.lifecycle import TYPES
+from ..model.record import Native
 from ..model.tenancy import OPERATOR_ORG
 from ..model.webhook import EVERYTHING, Disabled, Lane, Webhook, WebhookEntry
 from ..runtime.ids import OrgId, ProjectId, WebhookId, is_id
@@ -98,7 +100,7 @@ def create(
     core.commit(
         [
             Put(webhook, (Absent(),), "webhook"), Put(entry, (Absent(),), "entry"),
-            Put(Lane(webhook=identity), (Absent(),), "lane"), _event(core, caller, "webhook.create", webhook),
+            Put(_fresh_lane(core, identity), (Absent(),), "lane"), _event(core, caller, "webhook.create", webhook),
         ]
     )  # fmt: skip
     return NewSecret(webhook, secret)
@@ -233,10 +235,17 @@ def _check_room(core: Core, owner: Owner) -> None:
             raise QuotaExceeded(f"This {whose} has {most} webhooks, which is the most; remove one first.", limit=most)
 
 
+def _fresh_lane(core: Core, webhook: WebhookId) -> Lane:
+    now = core.clock.now()
+    return Lane(webhook=webhook, compared_to=now, due_at=core.after(core.tuning.webhook_compare_seconds))
+
+
 def _looked_at(core: Core, webhook: WebhookId, forgiven: tuple[str, ...] = ()) -> Update:
     """Its lane is to be looked at now: what is on its way follows what was decided."""
     poked = poke(core, webhook, 0)
-    changed = {**poked.set, **({"failures": 0} if forgiven else {})}
+    # What happened while it was disabled is not for it, unless it is replayed.
+    anew: dict[str, Native] = {"failures": 0, "compared_to": stamp(core.clock.now())} if forgiven else {}
+    changed = {**poked.set, **anew}
     return Update(Lane, poked.key, poked.name, set=changed, add=poked.add, remove=forgiven)
 
 
