@@ -206,23 +206,6 @@ class World:
             if not self.mail.messages:
                 return
             self.deliver_one(*self.mail.messages.popleft())
-            kind, sandbox, attempt = self.mail.messages.popleft()
-            if kind == "worker":
-                worker.step(self.core, SandboxId(sandbox))
-            elif kind == "closing":
-                closing.step(self.core, sandbox)
-            elif kind == "deliver":
-                delivering.step(self.core, WebhookId(sandbox))
-            elif kind == "reconcile":
-                reconcile.reconcile(self.core, sandbox)
-            elif kind == "cleanup":
-                cleanup.settle(self.core, SandboxId(sandbox), attempt)
-            elif kind == "port":
-                ports.step(self.core, SandboxId(sandbox), attempt)
-            elif kind == "snapshot":
-                capturing.step(self.core, SnapshotId(sandbox))
-            else:
-                dispatch.dispatch(self.core)
         raise AssertionError(f"still busy after {STEPS_MAX} messages")
 
     def deliver_one(self, kind: str, name: str, number: int) -> None:
@@ -231,6 +214,8 @@ class World:
                 worker.step(self.core, SandboxId(name))
             case "closing":
                 closing.step(self.core, name)
+            case "deliver":
+                delivering.step(self.core, WebhookId(name))
             case "reconcile":
                 reconcile.reconcile(self.core, name)
             case "cleanup":

@@ -32,7 +32,7 @@ from differently_core.operations import closing, deliveries, delivering, offerin
 from differently_core.operations.core import Caller, Tuning
 from differently_core.runtime.ids import WebhookId
 from differently_core.store.memory import MemoryStore
-from differently_core.store.ports import Absent, Put, StoreUnavailable
+from differently_core.store.ports import Absent, DueRow, Put, StoreUnavailable
 from differently_core.store.sealing import MemorySealer
 from tests.support.receivers import TAKEN, Receivers, Request
 from tests.support.world import OPERATOR, World
@@ -107,7 +107,7 @@ class Scene:
         else:
             assert lane.compared_to is not None
             assert lane.due_at == lane.compared_to + timedelta(seconds=HOUR)
-        assert self.core.store.query_due(delivery_shard(hook.id), until="9999")[0] == ()
+        assert self.world.memory.query_due(delivery_shard(hook.id), until="9999")[0] == ()
 
 
 @pytest.fixture
@@ -653,6 +653,51 @@ def test_whatever_write_a_removal_dies_at_nothing_stays_due(after: bool) -> None
         if ended:
             return
     raise AssertionError("the run never came to its end")
+
+
+class Lagging:
+    """A store whose index of deliveries shows what was so some calls ago, as DynamoDB's may."""
+
+    def __init__(self, memory: MemoryStore, calls: int) -> None:
+        self._memory = memory
+        self._seen: list[tuple[DueRow, ...]] = [()] * (calls + 1)
+
+    def transact(self, actions: Any) -> Any:
+        outcome = self._memory.transact(actions)
+        self._look()
+        return outcome
+
+    def query_due(self, shard: str, *, until: str, after: str | None = None, limit: int = 200) -> Any:
+        if not shard.startswith("DELIVER#"):
+            return self._memory.query_due(shard, until=until, after=after, limit=limit)
+        self._look()
+        rows = [row for row in self._seen[0] if row.due[: len(until)] <= until and row.due > (after or "")]
+        return tuple(rows[:limit]), rows[limit - 1].due if len(rows) > limit else None
+
+    def _look(self) -> None:
+        hooks = [row.webhook for row in self._memory.rows().values() if isinstance(row, Lane)]
+        shown = (self._memory.query_due(delivery_shard(hook), until="9999")[0] for hook in hooks)
+        self._seen = [*self._seen[1:], tuple(row for rows in shown for row in rows)]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._memory, name)
+
+
+@pytest.mark.parametrize("calls", [1, 3, 10, 40])
+def test_an_index_that_lags_loses_nothing(calls: int) -> None:
+    """The count of what is pending is exact, so a lane is not let go of because the index shows nothing yet."""
+    scene = Scene(wrap=lambda memory: Lagging(memory, calls))
+    hook = scene.hook(events=("sandbox.*",))
+    scene.receivers.answer = lambda request: Receipt(status=500) if len(scene.receivers.requests) % 5 == 0 else TAKEN
+    told: list[str] = []
+    for _ in range(3):
+        told += scene.tell(10)
+        scene.serve()
+    for _ in range(60):
+        scene.pass_time(30)
+    assert set(scene.sent()) == set(told)
+    assert {scene.delivery(hook, event).status for event in told} == {DeliveryStatus.DELIVERED}
+    scene.settled(hook)
 
 
 def test_two_workers_at_once_send_an_event_once(scene: Scene) -> None:
