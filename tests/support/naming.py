@@ -13,7 +13,7 @@ from pydantic import BaseModel
 OWNERS: Mapping[str, str] = {
     "id": "project", "snapshot": "project", "project": "project", "job": "sandbox", "port": "sandbox",
     "org": "organization", "key": "operator", "name": "installation", "kind": "installation", "scope": "operator",
-    "event": "organization",
+    "event": "organization", "webhook": "project", "delivery": "project",
 }  # fmt: skip
 """Whose is what a path names. `name` on routes of tenants is a project's own, or shared by all and read alone."""
 OWNED_BY_OPERATORS = frozenset({"operator", "installation"})
@@ -54,6 +54,10 @@ NAMINGS = (
     Naming("GET /v1/usage", "projectId", 404),
     Naming("GET /v1/trust-report/placements", "orgId", 404),
     Naming("GET /v1/trust-report/placements", "projectId", 404),
+    Naming("POST /v1/webhooks", "projectId", 404),
+    Naming("POST /v1/webhooks", "orgId", 404),
+    Naming("GET /v1/webhooks", "projectId", 404),
+    Naming("GET /v1/webhooks", "orgId", 404),
 )
 NEW_IDS = frozenset({"POST /v1/sandboxes/{id}/jobs id"})
 """Fields that name what the request itself makes."""

@@ -39,7 +39,9 @@ def ask(world: World, naming: Naming, token: str, value: str, path: Mapping[str,
         needed = "&fromSize=1" if route.path.endswith("/consistency") else ""
         return world.call(route.method, f"{target}?{naming.field}={value}{needed}", body, token=token)
     given = [{"secret": value, "env": "TOKEN"}] if naming.field.startswith("secrets") else value
-    return world.call(route.method, target, {naming.field.partition("[")[0]: given}, token=token)
+    required = {field.alias or name for name, field in route.body.model_fields.items() if field.is_required()}
+    body = {name: value for name, value in EXAMPLES.get(route.body, {}).items() if name in required}
+    return world.call(route.method, target, {**body, naming.field.partition("[")[0]: given}, token=token)
 
 
 @pytest.mark.parametrize("naming", NAMINGS, ids=lambda naming: f"{naming.route} {naming.field}")

@@ -118,24 +118,24 @@ def test_a_url_that_leads_inside_is_refused_to_everybody(world: World, url: str,
 def test_a_tenants_webhook_is_of_its_project_and_an_operator_names_what_it_wants(world: World) -> None:
     owner, other = world.tenant("owner"), world.tenant("other")
     assert made(world, owner)["project"] == owner.project
-    for body in ({"projectId": other.project}, {"org": other.org}):
+    for body in ({"projectId": other.project}, {"orgId": other.org}):
         assert world.call("POST", "/v1/webhooks", {"url": URL, **body}, token=owner.token).status == 404
 
     def by_operator(**body: str) -> Any:
         return world.call("POST", "/v1/webhooks", {"url": URL, **body}, token=world.operator)
 
     assert by_operator().json()["org"] == "operators"
-    assert by_operator(org=owner.org).json().get("project") is None
+    assert by_operator(orgId=owner.org).json().get("project") is None
     assert by_operator(projectId=owner.project).json()["org"] == owner.org
-    assert by_operator(org=other.org, projectId=owner.project).status == 400
-    assert by_operator(org="org_01JBM2Y0G4S8N6P2Q7T3V5X9ZB").status == 404
+    assert by_operator(orgId=other.org, projectId=owner.project).status == 400
+    assert by_operator(orgId="org_01JBM2Y0G4S8N6P2Q7T3V5X9ZB").status == 404
 
     def listed(query: str, token: str) -> int:
         return len(world.call("GET", f"/v1/webhooks{query}", token=token).json()["items"])
 
     assert listed("", owner.token) == 2
     assert listed("", other.token) == 0
-    assert listed(f"?org={owner.org}", world.operator) == 3
+    assert listed(f"?orgId={owner.org}", world.operator) == 3
     assert listed(f"?projectId={owner.project}", world.operator) == 2
     assert listed("", world.operator) == 1
 

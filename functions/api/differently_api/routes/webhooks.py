@@ -31,7 +31,7 @@ class CreateWebhook(Wire):
     description: Description = ""
     project_id: str | None = None
     """With an operator's key: only of this project. A tenant's webhook is of its own project."""
-    org: str | None = None
+    org_id: str | None = None
     """With an operator's key: of this organization. Without it and `projectId` it is told of the installation itself:
     pools and operators' keys."""
 
@@ -137,7 +137,7 @@ class WebhookPage(Wire):
 
 
 class ListWebhooks(Wire):
-    org: str | None = None
+    org_id: str | None = None
     """With an operator's key: whose webhooks; those of the installation itself without it."""
     project_id: str | None = None
     """With an operator's key: only those of this project."""
@@ -200,7 +200,7 @@ class ListDeliveries(PageQuery):
 
 def create_webhook(call: Call[CreateWebhook, NoQuery]) -> NewWebhookView:
     asked = call.body
-    owner = webhooks.owner_of(call.core, call.caller, asked.org, asked.project_id)
+    owner = webhooks.owner_of(call.core, call.caller, asked.org_id, asked.project_id)
     made = webhooks.create(call.core, call.caller, owner, asked.url, asked.events, asked.description)
     return _new(call.core.clock.now(), made)
 
@@ -210,7 +210,7 @@ def _new(now: datetime, made: webhooks.NewSecret) -> NewWebhookView:
 
 
 def list_webhooks(call: Call[NoBody, ListWebhooks]) -> WebhookPage:
-    owner = webhooks.owner_of(call.core, call.caller, call.query.org, call.query.project_id)
+    owner = webhooks.owner_of(call.core, call.caller, call.query.org_id, call.query.project_id)
     now = call.core.clock.now()
     return WebhookPage(items=[WebhookView.of(webhook, now) for webhook in webhooks.listed(call.core, owner)])
 

@@ -75,7 +75,7 @@ def owner_of(core: Core, caller: Caller, org: str | None, project: str | None) -
         named = ProjectId(project)
         found = core.catalog.org_of(named)
         if org not in (None, found):
-            raise InvalidRequest("This project is of another organization; leave org out.", field="org")
+            raise InvalidRequest("This project is of another organization; leave orgId out.", field="orgId")
         return Owner(found, named)
     if org is None or org == OPERATOR_ORG:
         return Owner(OPERATOR_ORG, None)
