@@ -1040,6 +1040,17 @@ class TrustReport(Model):
     pools: list[PoolTrust]
 
 
+class TryView(Model):
+    at: datetime
+    status: int | None
+    """Of the receiver's answer; absent when there was none."""
+    failure: str | None
+    """Absent when it was delivered. One of `address`, `unreachable`, `tls`, `timeout`, `broken`, `redirect`, `refused`,
+    `busy`, `gone`, `error`, `disabled`; a newer server may know more.
+    """
+    duration_ms: int
+
+
 class UploadView(Model):
     """Where to send the bytes, with these headers and without a key: the address itself is the permission. It takes
     them until `sendBy`; until `expiresAt` they can be made a file.
