@@ -68,7 +68,7 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
     ),
     "admin": Function(
         "api", "differently_api.boot.admin.handler", 29,
-        (G.CONFIG, G.DECIDE, G.STATE, G.LOG, *_NUDGES, G.TELL, G.PEPPER, G.SEAL, G.UNSEAL, G.VAULT),
+        (G.CONFIG, G.DECIDE, G.STATE, G.LOG, G.HISTORY, *_NUDGES, G.TELL, G.PEPPER, G.SEAL, G.UNSEAL, G.VAULT),
         "what operators decide", reaches_backends=True,
     ),
     "data": Function(
@@ -87,7 +87,8 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
     ),
     "reconcile": Function(
         "reconciler", "differently_reconciler.boot.reconcile.handler", 300,
-        (G.CONFIG, G.STATE, G.LOG, *_NUDGES, G.UNSEAL, G.VAULT), "compares one pool with its backend",
+        (G.CONFIG, G.STATE, G.LOG, G.HISTORY, *_NUDGES, G.UNSEAL, G.VAULT),
+        "compares one pool with its backend, and counts what it holds",
         reaches_backends=True,
     ),
     "tick": Function(

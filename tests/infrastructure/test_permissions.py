@@ -128,6 +128,13 @@ def test_nobody_changes_or_removes_what_is_in_the_log(deployed: Deployed) -> Non
                 assert not writing & set(listed(statement["Action"])), name
 
 
+@pytest.mark.parametrize("function", ["admin", "reconcile"])
+def test_what_counts_again_reads_the_log(deployed: Deployed, function: str) -> None:
+    """Recounts ask the log what changed lately; one that may only write events would be refused once deployed."""
+    reading = [entry for entry in named(deployed, function) if "dynamodb:Query" in listed(entry["Action"])]
+    assert any("Log" in json.dumps(entry["Resource"]) for entry in reading)
+
+
 def test_the_sealer_writes_chains_and_no_event(deployed: Deployed) -> None:
     statements = {entry.get("Sid", ""): entry for entry in named(deployed, "sealer")}
 
