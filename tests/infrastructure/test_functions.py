@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from differently_aws.environment import Environment
-from differently_infra.functions import FUNCTIONS, STREAM_HANDLER
+from differently_infra.functions import FUNCTIONS, STREAM_HANDLER, Grant
 from differently_infra.packaging import ROOT
 from tests.infrastructure.conftest import Deployed
 from tests.support.functions import BOOTS
@@ -158,3 +158,9 @@ def test_stateful_stacks_are_protected_and_everything_is_tagged(deployed: Deploy
     ]
     assert tags
     assert all(tags)
+
+
+@pytest.mark.parametrize("name", ["control", "admin", "tick"])
+def test_who_adds_up_what_the_log_holds_may_read_it(name: str) -> None:
+    """Reports, a budget that is set, a quota that is counted again, and the clock: only AWS would refuse them."""
+    assert Grant.HISTORY in FUNCTIONS[name].grants
