@@ -12,11 +12,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CORE = Path("layers/core/differently_core")
+COPIED = ("layers", "functions")
+IMPORTED = ("layers/core", "layers/adapters", "functions/api")
 TESTS = ("tests/unit/core", "tests/simulation/test_crash_matrix.py", "tests/simulation/test_crash_snapshots.py")
 """Asked about what the simulation lets pass: a race that few seeds come across has a test of its own."""
 
@@ -29,6 +32,8 @@ class Mutant:
     file: str
     old: str
     new: str
+    tests: tuple[str, ...] = ()
+    """Asked instead of the simulation, about what it does not run; `file` then begins at the root."""
 
 
 MUTANTS = (
@@ -495,35 +500,56 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--steps", default="2000")
     parser.add_argument("--only", default="", help="a part of a mutant's description")
     options = parser.parse_args(arguments)
+    return report([mutant for mutant in MUTANTS if options.only in mutant.what], options.seeds, options.steps)
+
+
+def report(chosen: Sequence[Mutant], seeds: str, steps: str) -> int:
+    """Try each and print what became of it; the number of a process's success or failure."""
     survivors = 0
-    chosen = [mutant for mutant in MUTANTS if options.only in mutant.what]
     for mutant in chosen:
-        found = _found(mutant, options.seeds, options.steps)
+        found = _found(mutant, seeds, steps) if planted(mutant) else None
         survivors += found is None
-        print(f"{'SURVIVES' if found is None else 'found   '}  {mutant.what}: {found or ''}", flush=True)
+        word = "found   " if found else "SURVIVES" if planted(mutant) else "STALE   "
+        print(f"{word}  {mutant.what}: {found or ''}", flush=True)
     print(f"{len(chosen) - survivors} of {len(chosen)} found")
     return 1 if survivors else 0
+
+
+def planted(mutant: Mutant) -> bool:
+    """Whether it can be: its text stands in the file as it is now."""
+    path = ROOT / _place(mutant)
+    return path.exists() and mutant.old in path.read_text()
+
+
+def _place(mutant: Mutant) -> Path:
+    return Path(mutant.file) if mutant.tests else CORE / mutant.file
 
 
 def _found(mutant: Mutant, seeds: str, steps: str) -> str | None:
     """What the simulation, or a test, says of the mutant; None if they say nothing."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
-        shutil.copytree(ROOT / "layers", copy / "layers", ignore=shutil.ignore_patterns("__pycache__"))
-        path = copy / CORE / mutant.file
-        text = path.read_text()
-        if mutant.old not in text:
-            return "its text is not there any more; write it anew"
-        path.write_text(text.replace(mutant.old, mutant.new, 1))
-        paths = os.pathsep.join(str(entry) for entry in (copy / "layers/core", copy / "layers/adapters", ROOT))
+        for part in COPIED:
+            shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+        path = copy / _place(mutant)
+        path.write_text(path.read_text().replace(mutant.old, mutant.new, 1))
+        paths = os.pathsep.join(str(entry) for entry in (*(copy / place for place in IMPORTED), ROOT))
         environment = {**os.environ, "PYTHONPATH": paths}
-        simulated = _run(["tests.simulation", "--seeds", seeds, "--steps", steps, "--until-found"], environment)
-        if simulated.returncode:
-            lines = simulated.stderr.splitlines()
-            return next((line for line in lines if line.startswith("seed ")), simulated.stderr[-500:])
-        tested = _run(["pytest", "-x", "-q", "-p", "no:cacheprovider", *TESTS], environment)
-        failed = (line for line in tested.stdout.splitlines() if line.startswith("FAILED"))
-        return next(failed, "a test fails") if tested.returncode else None
+        simulated = None if mutant.tests else _simulated(seeds, steps, environment)
+        return simulated or _tested(mutant.tests or TESTS, environment)
+
+
+def _simulated(seeds: str, steps: str, environment: dict[str, str]) -> str | None:
+    ran = _run(["tests.simulation", "--seeds", seeds, "--steps", steps, "--until-found"], environment)
+    if not ran.returncode:
+        return None
+    return next((line for line in ran.stderr.splitlines() if line.startswith("seed ")), ran.stderr[-500:])
+
+
+def _tested(tests: Sequence[str], environment: dict[str, str]) -> str | None:
+    ran = _run(["pytest", "-x", "-q", "-p", "no:cacheprovider", *tests], environment)
+    failed = (line for line in ran.stdout.splitlines() if line.startswith(("FAILED", "ERROR")))
+    return next(failed, "a test fails") if ran.returncode else None
 
 
 def _run(module: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -49,8 +49,8 @@ class SteppedStage(Stage):
         self.backends = {
             name: FakeBackend(self.world.clock, idempotent_create=False, name=name) for name in ("pool", "other")
         }
-        self.world.add_pool("pool", self.backends["pool"], concurrency=2)
-        self.world.add_pool("other", self.backends["other"], concurrency=2, cpu_hour=1.0)
+        self.world.add_pool("pool", self.backends["pool"], concurrency=4)
+        self.world.add_pool("other", self.backends["other"], concurrency=4, cpu_hour=1.0)
         installation = self.world.core.catalog.installation().id
         self.adapters = {name: SteppedAdapter(name, installation, backend) for name, backend in self.backends.items()}
         for name, adapter in self.adapters.items():
