@@ -122,9 +122,14 @@ sim: dev-env ## Run the simulation of the control plane under faults
 	@$(MAKE) test T=tests/simulation
 
 .PHONY: prove
-prove: dev-env ## Run every search at its full size (hours): fuzzing, histories, interleavings
+prove: dev-env ## Run every search at its full size (hours): fuzzing, histories, interleavings, simulation, soak
 	@DIFFERENTLY_PROVE=1 .venv/bin/pytest --timeout 7200 tests/integration/api/test_fuzz.py tests/integration/api/test_fuzz_states.py $(A)
 	@DIFFERENTLY_PROVE=1 .venv/bin/pytest --timeout 600 tests/histories tests/simulation/test_interleavings.py $(A)
+	@.venv/bin/python -m tests.simulation.past_faults
+	@.venv/bin/python -m tests.simulation.mutants
+	@.venv/bin/python -m tests.simulation.soak --recovery
+	@.venv/bin/python -m tests.simulation.soak
+	@.venv/bin/python -m tests.simulation --seeds 1-1000 --steps 100000 --processes 2
 
 .PHONY: test-sdks
 test-sdks: dev-env ## Run vendors' own clients against our stand-ins of their services

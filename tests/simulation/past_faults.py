@@ -114,10 +114,10 @@ PAST: Mapping[str, Mutant] = {
         ("tests/unit/core/test_lost_answers.py",),
     ),
     "39, 41": Mutant(
-        "a port's address gets another scheme than the pool's",
-        f"{ADAPTERS}/providers/opensandbox/adapter.py",
-        "{self._config.port_scheme}://{found.endpoint}",
-        "https://{found.endpoint}",
+        "the agent of a sandbox is spoken to by another scheme than the pool's",
+        f"{ADAPTERS}/providers/opensandbox/lifecycle.py",
+        "{self._scheme_of_execd}://",
+        "https://",
         (OPENSANDBOX,),
     ),
     "45": Mutant(

@@ -18,12 +18,12 @@ def test_four_hours_of_a_full_installation_leave_nothing_behind() -> None:
 
 
 def test_what_waits_for_an_hour_runs_when_the_backends_are_back() -> None:
-    plant = Plant(2, 20, 0.0)
+    plant = Plant(2, 8, 0.0)
     plant.tick(0)
     for backend in plant.backends:
         backend.up = False
     plant.tick(1)
-    for _ in range(20):
+    for _ in range(8):
         plant.create(queueTimeoutSeconds=12 * 3600, idleTimeoutSeconds=0)
     for number in range(2, 62):
         plant.tick(number)
@@ -32,5 +32,5 @@ def test_what_waits_for_an_hour_runs_when_the_backends_are_back() -> None:
         backend.up = True
     for number in range(62, 66):
         plant.tick(number)
-    assert sum(len(backend.instances()) for backend in plant.backends) == 20
+    assert sum(len(backend.instances()) for backend in plant.backends) == 8
     assert plant.end() == []
