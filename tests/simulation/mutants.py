@@ -354,7 +354,7 @@ MUTANTS = (
     Mutant(
         "a sandbox wakes without taking quota",
         "operations/moves.py",
-        'event_of(core, caller, f"sandbox.{kind}", found, changed), *_take(changed)]',
+        'event_of(core, caller, f"sandbox.{kind}", found, changed), *_take(core, changed)]',
         'event_of(core, caller, f"sandbox.{kind}", found, changed)]',
     ),
     Mutant(
