@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from differently.cli.program import run
-from tests.e2e.plane import Plane
+from tests.e2e.plane import Plane, until
 
 Call = Callable[..., "Done"]
 
@@ -297,6 +297,23 @@ def test_rules_and_what_sandboxes_start_from(call: Call, here: Path, monkeypatch
         assert call("credential", "set", "vendor", "api_key").code == 2
     assert call("credential", "rm", "vendor", "--yes").code == 0
     call("org", "rm", org, "--yes")
+
+
+def test_the_log_is_listed_checked_and_exported(call: Call, sandbox: str, here: Path) -> None:
+    until(lambda: call("audit", "list", "--target", sandbox, "-o", "json").json(), "sealed events of the sandbox")
+    actions = {entry["action"] for entry in call("audit", "list", "--target", sandbox, "-o", "json").json()}
+    assert any(action.startswith("sandbox.") for action in actions)
+    assert len(call("audit", "list", "--limit", "2", "--newest-first", "-o", "json").json()) == 2
+    assert len(call("audit", "list", "--all", "--limit", "1").out.splitlines()) == 2
+    assert call("audit", "list", "--target", "sbx_none", "-o", "json").json() == []
+    checked = call("audit", "verify", "-o", "json").json()
+    assert checked["intact"] is True
+    assert call("audit", "export", "events.ndjson").code == 0
+    (here / "root.txt").write_text(f"{checked['org']}\n{checked['size']}\n{checked['root']}\n")
+    verifier = Path(__file__).parents[2] / "clients" / "verifier" / "verify_audit.py"
+    done = subprocess.run([sys.executable, verifier, "--root", "root.txt", "events.ndjson"], capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert call("audit", "export", "-").raw.splitlines()[-1].startswith(b'{"export":')
 
 
 def program(here: Path, *words: str) -> list[str]:

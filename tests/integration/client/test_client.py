@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
 
 from differently import Client, Exit, Output, Progress
-from differently._failure import ConfigurationError, ConnectionFailed, SandboxEnded, WaitTimeout
+from differently._failure import ConfigurationError, ConnectionFailed, SandboxEnded, StreamCut, WaitTimeout
 from differently.errors import (
     Forbidden,
     IdempotencyConflict,
@@ -80,6 +80,10 @@ def once(transport: WorldTransport, failure: Exception | httpx.Response, *, meth
         transport.after = strike  # type: ignore[assignment]
     else:
         transport.before = strike
+
+
+def answering(answer: Callable[[httpx.Request], httpx.Response]) -> Client:
+    return Client(URL, "dk_x", transport=httpx.MockTransport(answer))
 
 
 # Sandboxes
@@ -328,6 +332,27 @@ def test_a_server_that_is_not_there_is_named(world: World) -> None:
         with pytest.raises(ConnectionFailed, match="cannot be reached") as raised:
             client.version()
         assert not raised.value.sent
+
+
+EVENT, END = b'{"id": "evt_1"}\n', b'{"export":{"org":"o","fromSeq":0,"toSeq":1,"size":1,"root":"r"}}\n'
+
+
+@pytest.mark.parametrize("body", [b"", EVENT, EVENT + END[:-1], EVENT + END[:-30], END + EVENT])
+def test_an_export_that_was_cut_is_not_taken_for_the_log(body: bytes) -> None:
+    with answering(lambda request: httpx.Response(200, content=body)) as client, pytest.raises(StreamCut):
+        list(client.audit.export())
+
+
+def test_a_whole_export_comes_as_it_is() -> None:
+    with answering(lambda request: httpx.Response(200, content=EVENT + END)) as client:
+        assert b"".join(client.audit.export()) == EVENT + END
+
+
+@pytest.mark.parametrize(("size", "calls"), [(2, 1), (4, 2), (9, 3)])
+def test_a_check_of_the_log_goes_on_until_it_ends_or_finds_something(size: int, calls: int) -> None:
+    stretches = [{"toSeq": 2, "intact": True}, {"toSeq": 4, "intact": True}, {"toSeq": 5, "intact": False}]
+    with answering(lambda request: httpx.Response(200, json={"size": size, **stretches.pop(0)})) as client:
+        assert len(list(client.audit.verify())) == calls
 
 
 # asyncio, and what the API has

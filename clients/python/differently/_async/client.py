@@ -12,6 +12,7 @@ from .._bodies import create_body
 from .._request import request
 from .._settings import resolve
 from ..models import Capabilities, PlacementExplanation, Version
+from .audit import AsyncAudit
 from .catalog import AsyncProfiles, AsyncTemplates
 from .pools import AsyncCredentials, AsyncPools
 from .rules import AsyncPolicies, AsyncQueue, AsyncSecrets
@@ -49,6 +50,7 @@ class AsyncClient:
         self.projects = AsyncProjects(self._transport)
         self.keys = AsyncKeys(self._transport)
         self.policies = AsyncPolicies(self._transport)
+        self.audit = AsyncAudit(self._transport)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"

@@ -14,6 +14,7 @@ from .._bodies import create_body
 from .._request import request
 from .._settings import resolve
 from ..models import Capabilities, PlacementExplanation, Version
+from .audit import Audit
 from .catalog import Profiles, Templates
 from .pools import Credentials, Pools
 from .rules import Policies, Queue, Secrets
@@ -51,6 +52,7 @@ class Client:
         self.projects = Projects(self._transport)
         self.keys = Keys(self._transport)
         self.policies = Policies(self._transport)
+        self.audit = Audit(self._transport)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
