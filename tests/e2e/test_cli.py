@@ -299,6 +299,23 @@ def test_rules_and_what_sandboxes_start_from(call: Call, here: Path, monkeypatch
     call("org", "rm", org, "--yes")
 
 
+def test_what_is_used_known_and_may_be_spent(call: Call, sandbox: str) -> None:
+    (line,) = call("usage", "-o", "json").json()
+    assert line["sandboxSeconds"] > 0
+    assert call("usage", "--by", "day", "--all").out.startswith("GROUP")
+    assert call("usage", "--by", "moon").code == 1
+    assert [pool["pool"] for pool in call("trust", "-o", "json").json()["pools"]] == ["devhost"]
+    assert "devhost" in call("trust", "--all").out
+    org = call("org", "create", "thrifty").out.strip()
+    words = ["budget", "set", org, "12.5", "--action", "queue", "--at", "50", "--at", "90", "-o", "json"]
+    told = call(*words).json()
+    assert (told["limit"], told["action"], told["thresholds"]) == (12.5, "queue", [50, 90])
+    assert "12.5" in call("budget", "get", org).out
+    assert call("budget", "rm", org, "--yes").out == f"{org}\n"
+    assert call("budget", "get", org).code == 1
+    call("org", "rm", org, "--yes")
+
+
 def test_the_log_is_listed_checked_and_exported(call: Call, sandbox: str, here: Path) -> None:
     until(lambda: call("audit", "list", "--target", sandbox, "-o", "json").json(), "sealed events of the sandbox")
     actions = {entry["action"] for entry in call("audit", "list", "--target", sandbox, "-o", "json").json()}

@@ -13,6 +13,7 @@ ADVICE = {
     "not_found": "Check the id, and that the key belongs to the same project.",
     "invalid_state": "Look at its state (`differently sandbox get ID`) and wait for the one that is needed.",
     "idempotency_conflict": "Use another idempotency key, or the same body as the first time.",
+    "budget_exceeded": "Ask your operator, or wait for the next month: `differently budget get` tells what is spent.",
     "unsupported_capability": "Ask which pool offers what: `differently explain` with the same options.",
     "no_eligible_pool": "See why each pool refuses: `differently explain` with the same options.",
     "limit_exceeded": "Ask for less, or ask your operator for a larger limit; the message names it.",

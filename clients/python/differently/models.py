@@ -1080,6 +1080,17 @@ class UsageLine(Model):
     currency: str | None
 
 
+class UsageReport(Model):
+    from_: str
+    to: str
+    as_of: datetime
+    """What still runs is counted until then."""
+    group_by: str
+    items: list[UsageLine]
+    """A group has a line for each currency, and one without for what ran on pools whose costs are unknown."""
+    next_cursor: str | None
+
+
 class Verified(Model):
     pool: str
     verified: bool = True

@@ -23,6 +23,7 @@ MADE = "# Made from the API's description: python -m differently_api.reference d
 CLIENT = "../../clients/python/differently"
 SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
 WIDTH = 120
+PAGE_FIELDS = {"items", "nextCursor", "unsealed"}
 
 
 def modules() -> dict[str, str]:
@@ -46,7 +47,8 @@ def _models(described: Schema) -> str:
 
 def _is_page(schema: Schema) -> bool:
     """Pages are walked by the client itself."""
-    return "items" in schema["properties"]
+    fields = set(schema["properties"])
+    return "items" in fields and fields <= PAGE_FIELDS
 
 
 def _answered(described: Schema) -> set[str]:

@@ -18,6 +18,7 @@ from .pools import AsyncCredentials, AsyncPools
 from .rules import AsyncPolicies, AsyncQueue, AsyncSecrets
 from .sandbox import AsyncSandboxes
 from .snapshots import AsyncSnapshots
+from .spending import AsyncBudgets, AsyncTrust, AsyncUsage
 from .tenancy import AsyncKeys, AsyncOrgs, AsyncProjects
 from .transport import AsyncTransport
 from .waiting import pause
@@ -50,6 +51,9 @@ class AsyncClient:
         self.projects = AsyncProjects(self._transport)
         self.keys = AsyncKeys(self._transport)
         self.policies = AsyncPolicies(self._transport)
+        self.usage = AsyncUsage(self._transport)
+        self.trust = AsyncTrust(self._transport)
+        self.budgets = AsyncBudgets(self._transport)
         self.audit = AsyncAudit(self._transport)
 
     def __repr__(self) -> str:

@@ -20,6 +20,7 @@ from .pools import Credentials, Pools
 from .rules import Policies, Queue, Secrets
 from .sandbox import Sandboxes
 from .snapshots import Snapshots
+from .spending import Budgets, Trust, Usage
 from .tenancy import Keys, Orgs, Projects
 from .transport import Transport
 from .waiting import pause
@@ -52,6 +53,9 @@ class Client:
         self.projects = Projects(self._transport)
         self.keys = Keys(self._transport)
         self.policies = Policies(self._transport)
+        self.usage = Usage(self._transport)
+        self.trust = Trust(self._transport)
+        self.budgets = Budgets(self._transport)
         self.audit = Audit(self._transport)
 
     def __repr__(self) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from .._version import VERSION
-from . import audit, execution, kept, logins, pools, rules, sandboxes, service, tenancy
+from . import audit, execution, kept, logins, pools, rules, sandboxes, service, spending, tenancy
 from .session import SESSION
 
 app = typer.Typer(
@@ -46,10 +46,10 @@ def options(
 
 for group in (
     sandboxes.app, execution.jobs, kept.snapshots, kept.ports, rules.secrets, rules.templates, rules.profiles,
-    audit.app, pools.app, pools.credentials, rules.policies,
+    spending.budgets, audit.app, pools.app, pools.credentials, rules.policies,
     tenancy.orgs, tenancy.projects, tenancy.quotas, tenancy.keys,
 ):  # fmt: skip
     app.add_typer(group)
-for module in (logins, execution, service):
+for module in (logins, execution, service, spending):
     module.add_to(app)
 execution.add_to_sandbox(sandboxes.app)
