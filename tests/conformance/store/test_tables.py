@@ -41,6 +41,7 @@ NESTED_DEFAULTS: dict[str, dict[str, Any]] = {
             "external": "never", "external_pools": [], "allowed_pools": None, "denied_pools": [],
             "classifications": {}, "egress": None, "pool_egress": {}, "shorter_lifetime": None,
             "secrets_in_env": False, "retention_seconds": None, "strategy": None,
+            "command_log": None,
             "snapshot_retention_seconds": None,
         },
     },

@@ -7,15 +7,20 @@ from typing import Any
 
 import pytest
 
+from differently_core.model.policy import CommandLog, PolicyRules
+from differently_core.operations import policies
+from differently_core.runtime.ids import OrgId, ProjectId
 from differently_core.store.ledger import Cost
-from tests.support.api import Reply, Tenant, World
+from tests.support.api import BOOT, Reply, Tenant, World
 
 
 def cost_of(world: World, call: Callable[[], Reply], *, authorizer: bool = False) -> Cost:
     """What one call costs once the gateway and the catalog are warm."""
     world.core.catalog.pools()
+    world.core.catalog.rules(OrgId("any"), ProjectId("any"))
     with world.store.ledger.measure() as cost:  # type: ignore[attr-defined]
         reply = call()
+        assert reply.raw is not None  # a streamed answer ends when it was read
         assert reply.status < 500, reply.raw
     assert isinstance(cost, Cost)
     if not authorizer:
@@ -77,7 +82,24 @@ def test_reading_listing_changing_and_deleting(world: World, warm: Callable[...,
     assert cost_of(world, lambda: warm("DELETE", path)).calls == ["TransactWriteItems"]
 
 
+def test_a_command_that_is_logged_costs_a_write_before_and_one_after(world: World, warm: Callable[..., Reply]) -> None:
+    base = f"/v1/sandboxes/{warm('GET', '/v1/sandboxes').json()['items'][0]['id']}"
+    for path in ("exec", "exec?stream=true"):
+        cost = cost_of(world, lambda p=path: warm("POST", f"{base}/{p}", {"command": "x"}))  # type: ignore[misc]
+        assert cost.calls == ["GetItem", "PutItem", "PutItem"]
+    for method, path, body in (
+        ("POST", "jobs", {"id": "j", "command": "x"}),
+        ("PUT", "files/content?path=a", b"x"),
+        ("GET", "files/content?path=a", None),
+        ("DELETE", "files/content?path=a", None),
+    ):
+        cost = cost_of(world, lambda m=method, p=path, b=body: warm(m, f"{base}/{p}", b))  # type: ignore[misc]
+        assert cost.calls == ["GetItem", "PutItem"], path
+    assert cost_of(world, lambda: warm("GET", f"{base}/files?path=.")).calls == ["GetItem"]
+
+
 def test_use_of_a_sandbox_is_one_read_and_now_and_then_a_trace(world: World, warm: Callable[..., Reply]) -> None:
+    policies.replace(world.core, BOOT, "global", PolicyRules(command_log=CommandLog.NONE))
     sandbox = warm("GET", "/v1/sandboxes").json()["items"][0]["id"]
     base = f"/v1/sandboxes/{sandbox}"
     for method, path, body in (

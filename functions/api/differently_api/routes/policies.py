@@ -11,6 +11,7 @@ from differently_core.errors import InvalidState
 from differently_core.model.policy import (
     RETENTION_SECONDS_MAX,
     RETENTION_SECONDS_MIN,
+    CommandLog,
     External,
     Policy,
     PolicyRules,
@@ -91,6 +92,10 @@ class PolicyBody(Wire):
     (`pack`). The narrowest policy that says one counts."""
     snapshot_retention_seconds: RetentionSeconds | None = None
     """The most that a snapshot may ask for, and what one gets that asks for nothing."""
+    command_log: CommandLog | None = None
+    """What the audit log keeps of commands, jobs and file calls: `none`, a keyed `hash`, or the `text` without the
+    values of the sandbox's secrets. Of several policies the one that keeps most counts; where none says anything it is
+    `hash`."""
     classifications: Annotated[dict[Name, ClassPolicy], Field(max_length=CLASSIFICATIONS_MAX)] = {}
     """By the `classification` that a sandbox is created with. `default` is for those not listed here."""
 

@@ -36,6 +36,17 @@ class Strategy(StrEnum):
     """The first by name that has room, so that the last ones stay empty."""
 
 
+class CommandLog(StrEnum):
+    """How much of a command or a path the log keeps; each keeps more than the one before."""
+
+    NONE = "none"
+    """No event at all."""
+    HASH = "hash"
+    """A keyed hash: it tells if two were equal."""
+    TEXT = "text"
+    """What was asked for, without the values of the sandbox's secrets."""
+
+
 class ClassRules(BaseModel):
     """What one classification takes away from its scope's rules; what is None takes nothing away.
 
@@ -77,6 +88,8 @@ class PolicyRules(BaseModel):
     """Of several scopes the narrowest that says one counts; None everywhere is `cheapest`."""
     snapshot_retention_seconds: int | None = None
     """How long a snapshot is kept at most, and if its caller does not say it."""
+    command_log: CommandLog | None = None
+    """None says nothing."""
     classifications: dict[str, ClassRules] = {}
 
     def for_classification(self, name: str) -> PolicyRules:
@@ -93,6 +106,7 @@ class PolicyRules(BaseModel):
             pool_egress=self.pool_egress,
             secrets_in_env=self.secrets_in_env and entry.secrets_in_env is not False,
             shorter_lifetime=self.shorter_lifetime,
+            command_log=self.command_log,
             retention_seconds=self.retention_seconds,
             strategy=self.strategy,
             snapshot_retention_seconds=self.snapshot_retention_seconds,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from ..contract import (
@@ -38,11 +39,12 @@ from ..model.exec import (
 from ..model.sandbox import Sandbox
 from ..runtime.waiting import Beat, beating
 from ..store.ports import StoreThrottled
-from . import use
+from . import command_log, use
 from .backends import adapter_of, calling
 from .core import Caller, Core
 from .giving import mask_of
 from .masked import masked_events, masked_output, masked_result, telling_nothing
+from .masking import Mask
 
 KEEP_ALIVE_SECONDS = 15.0
 USES_AT_ONCE_MAX = 40
@@ -121,8 +123,13 @@ def run(core: Core, caller: Caller, sandbox: str, request: ExecRequest) -> Comma
     place = reach(core, caller, sandbox, Operation.EXEC, request.timeout_seconds + ENDS_WITHIN_SECONDS)
     with use.during(core, place.sandbox, place.lease):
         mask = mask_of(core, place.sandbox)
+        begun = _begin(core, caller, place, request, mask)
         with telling_nothing(mask):
-            result = call_backend(core, place, lambda: place.adapter.exec(place.target, request, OUTPUT_BYTES_MAX))
+            result = command_log.failing(
+                begun,
+                lambda: call_backend(core, place, lambda: place.adapter.exec(place.target, request, OUTPUT_BYTES_MAX)),
+            )
+    command_log.ended(begun, result)
     return masked_result(mask, result)
 
 
@@ -134,16 +141,23 @@ def stream(core: Core, caller: Caller, sandbox: str, request: ExecRequest) -> It
     _check_seconds(request, EXEC_SECONDS_MAX_STREAMED, "a streamed command; start a job for longer")
     place = reach(core, caller, sandbox, Operation.EXEC, request.timeout_seconds + ENDS_WITHIN_SECONDS)
     mask = mask_of(core, place.sandbox)
-    events = _in_use(core, place, request)
+    events = _in_use(core, caller, place, request, mask)
     return events if mask is None else masked_events(mask, events)
 
 
-def _in_use(core: Core, place: Place, request: ExecRequest) -> Iterator[ExecEvent]:
+def _in_use(core: Core, caller: Caller, place: Place, request: ExecRequest, mask: Mask | None) -> Iterator[ExecEvent]:
     with use.during(core, place.sandbox, place.lease):
-        if supports(place.adapter, Operation.EXEC_STREAM):
-            yield from _whole(core, place, request)
-        else:
-            yield from _buffered(core, place, request)
+        begun = _begin(core, caller, place, request, mask)
+        streams = supports(place.adapter, Operation.EXEC_STREAM)
+        events = _whole(core, place, request) if streams else _buffered(core, place, request)
+        yield from command_log.followed(begun, events)
+
+
+def _begin(
+    core: Core, caller: Caller, place: Place, request: ExecRequest, mask: Mask | None
+) -> command_log.Begun | None:
+    subject, facts = command_log.command_of(request), command_log.command_facts(request)
+    return command_log.begin(core, caller, place.sandbox, "sandbox.exec", subject, mask, **facts)
 
 
 def _check_seconds(request: ExecRequest, limit: int, what: str) -> None:
@@ -199,13 +213,18 @@ def start_job(core: Core, caller: Caller, sandbox: str, request: ExecRequest, jo
     identity = job if job is not None else core.ids.new("job")
     lasts = request.timeout_seconds + ENDS_WITHIN_SECONDS
     place = reach(core, caller, sandbox, Operation.JOB_START, lasts, _entry(identity))
-    return call_backend(core, place, lambda: place.adapter.job_start(place.target, identity, request))
+    facts = {"job": identity, **command_log.command_facts(request)}
+    subject, mask = command_log.command_of(request), mask_of(core, place.sandbox)
+    begun = command_log.begin(core, caller, place.sandbox, "sandbox.job", subject, mask, **facts)
+    return command_log.failing(
+        begun, lambda: call_backend(core, place, lambda: place.adapter.job_start(place.target, identity, request))
+    )
 
 
 def job_status(core: Core, caller: Caller, sandbox: str, job: str) -> Job:
     place = reach(core, caller, sandbox, Operation.JOB_STATUS)
     found = call_backend(core, place, lambda: place.adapter.job_status(place.target, job))
-    _seen(core, place, job, ended=found.state is not JobState.RUNNING)
+    _seen(core, caller, place, found)
     return found
 
 
@@ -221,8 +240,10 @@ def job_output(core: Core, caller: Caller, sandbox: str, job: str, which: Stream
 
 def stop_job(core: Core, caller: Caller, sandbox: str, job: str) -> Job:
     place = reach(core, caller, sandbox, Operation.JOB_STOP)
-    found = call_backend(core, place, lambda: place.adapter.job_stop(place.target, job))
-    _seen(core, place, job, ended=found.state is not JobState.RUNNING)
+    begun = command_log.begin(core, caller, place.sandbox, "sandbox.job.stop", None, None, job=job)
+    stop = partial(call_backend, core, place, lambda: place.adapter.job_stop(place.target, job))
+    found = command_log.failing(begun, stop)
+    _seen(core, caller, place, found)
     return found
 
 
@@ -230,19 +251,23 @@ def _entry(job: str) -> str:
     return f"job:{job}"
 
 
-def _seen(core: Core, place: Place, job: str, *, ended: bool) -> None:
-    """A job that has ended keeps nothing awake any more."""
-    if ended and _entry(job) in (place.sandbox.busy_with or "").split():
-        use.release(core, lambda: core.store.get(Sandbox, place.sandbox.key()), _entry(job))
+def _seen(core: Core, caller: Caller, place: Place, job: Job) -> None:
+    """A job that has ended keeps nothing awake any more; its end is logged when it is seen first."""
+    if job.state is not JobState.RUNNING and _entry(job.id) in (place.sandbox.busy_with or "").split():
+        command_log.job_ended(core, caller, place.sandbox, job)
+        use.release(core, lambda: core.store.get(Sandbox, place.sandbox.key()), _entry(job.id))
 
 
 def read_file(core: Core, caller: Caller, sandbox: str, path: str) -> FileContent:
     place = reach(core, caller, sandbox, Operation.FILE_READ)
+    note_file(core, caller, place, "read", path)
     return call_backend(core, place, lambda: place.adapter.file_read(place.target, path))
 
 
 def write_file(core: Core, caller: Caller, sandbox: str, path: str, data: Iterable[bytes]) -> FileInfo:
-    return _file(core, caller, sandbox, Operation.FILE_WRITE, lambda a, t: a.file_write(t, path, data))
+    place = reach(core, caller, sandbox, Operation.FILE_WRITE)
+    note_file(core, caller, place, "write", path)
+    return call_backend(core, place, lambda: place.adapter.file_write(place.target, path, data))
 
 
 def list_files(core: Core, caller: Caller, sandbox: str, path: str) -> list[FileInfo]:
@@ -251,16 +276,16 @@ def list_files(core: Core, caller: Caller, sandbox: str, path: str) -> list[File
 
 
 def stat_file(core: Core, caller: Caller, sandbox: str, path: str) -> FileInfo:
-    return _file(core, caller, sandbox, Operation.FILE_STAT, lambda a, t: a.file_stat(t, path))
+    place = reach(core, caller, sandbox, Operation.FILE_STAT)
+    return call_backend(core, place, lambda: place.adapter.file_stat(place.target, path))
 
 
 def delete_file(core: Core, caller: Caller, sandbox: str, path: str) -> None:
     place = reach(core, caller, sandbox, Operation.FILE_DELETE)
+    note_file(core, caller, place, "delete", path)
     call_backend(core, place, lambda: place.adapter.file_delete(place.target, path))
 
 
-def _file(
-    core: Core, caller: Caller, sandbox: str, operation: Operation, call: Callable[[Adapter, Target], FileInfo]
-) -> FileInfo:
-    place = reach(core, caller, sandbox, operation)
-    return call_backend(core, place, lambda: call(place.adapter, place.target))
+def note_file(core: Core, caller: Caller, place: Place, what: str, path: str) -> None:
+    """Log a call that reads or changes what is in a file, before it is made."""
+    command_log.begin(core, caller, place.sandbox, f"sandbox.file.{what}", path, mask_of(core, place.sandbox))

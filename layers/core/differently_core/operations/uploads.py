@@ -23,7 +23,7 @@ from ..store.ports import Absent, Committed, Equals, Put, StoreThrottled, StoreU
 from ..store.staging import Address, Staging, StagingUnavailable
 from . import use
 from .core import Caller, Core
-from .execution import Place, call_backend, reach
+from .execution import Place, call_backend, note_file, reach
 from .sandboxes import find, not_running
 
 
@@ -82,6 +82,7 @@ def write(core: Core, caller: Caller, sandbox: str, path: str, upload: str) -> F
     with use.during(core, place.sandbox, place.lease):
         claimed = _claim(core, entry, path)
         try:
+            note_file(core, caller, place, "write", path)
             made = _written(core, place, claimed, path)
         except BaseException:
             _give_back(core, claimed)

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from ..model import features
 from ..model.egress import EgressLimit
-from ..model.policy import External, PolicyRules, Strategy
+from ..model.policy import CommandLog, External, PolicyRules, Strategy
 from ..model.pool import Pool, PoolState, PoolView, Template, Trust
 from ..model.resources import Size
 from . import egress
@@ -91,6 +91,12 @@ class Rules:
     def snapshot_retention_seconds(self) -> int | None:
         said = (scope.snapshot_retention_seconds for scope in self.scopes)
         return min((seconds for seconds in said if seconds is not None), default=None)
+
+    @property
+    def command_log(self) -> CommandLog:
+        """The most that any scope says; a hash where none says anything."""
+        said = [scope.command_log for scope in self.scopes if scope.command_log is not None]
+        return max(said, key=list(CommandLog).index, default=CommandLog.HASH)
 
     @property
     def shorter_lifetime(self) -> bool:
