@@ -130,6 +130,16 @@ class Microvms(Section):
     """Sandboxes at once."""
 
 
+class Audit(Section):
+    """The roots of the audit log, which are kept in a bucket with Object Lock."""
+
+    roots_days: Annotated[int, Field(ge=1, le=36_500)] = 400
+    """So long nobody can remove a root. It holds for roots that are written from then on."""
+    compliance: bool = False
+    """Not even the account's root user can remove a root, or shorten its time: nobody can take this back. Off, who has
+    `s3:BypassGovernanceRetention` can; no function has."""
+
+
 class Functions(Section):
     """The Lambda functions."""
 
@@ -191,6 +201,7 @@ class Configuration(Declarations, Section):
     network: Network = Network()
     adapters: Adapters = Adapters()
     retention: Retention = Retention()
+    audit: Audit = Audit()
     functions: Functions = Functions()
     logs: Logs = Logs()
     alarms: Alarms = Alarms()

@@ -101,6 +101,7 @@ class Deployment:
             pepper=self.secrets.pepper.secret_arn,
             secrets_key=self.data.secrets_key.key_arn,
             staged=f"{self.data.export_value(self.data.staging.bucket_arn)}/uploads/*",
+            archived=f"{self.data.export_value(self.data.archive.bucket_arn)}/roots/*",
             credentials=configuration.adapters.credential_arns,
             microvms=(arn("lambda", f"microvm-image:{names.microvms}"), arn("lambda", "microvm:*"))
             if configuration.microvms.enabled
@@ -117,6 +118,7 @@ class Deployment:
                 "LOG_TABLE": self.data.log.table_name,
             },
             staging_bucket=self.data.staging.bucket_name,
+            archive_bucket=self.data.archive.bucket_name,
             queue_url=f"https://sqs.{Aws.REGION}.{Aws.URL_SUFFIX}/{Aws.ACCOUNT_ID}/{names.queue}",
             deliver_url=f"https://sqs.{Aws.REGION}.{Aws.URL_SUFFIX}/{Aws.ACCOUNT_ID}/{names.deliver}",
             version=version("differently-server"),

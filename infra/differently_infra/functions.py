@@ -24,6 +24,7 @@ class Grant(StrEnum):
     TELL = "send to deliver"
     TOLD = "receive from deliver's queue"
     PUBLISH = "publish events"
+    ARCHIVE = "keep roots of the log for good"
     STEP = "invoke the worker"
     RECONCILE = "invoke the reconciler"
     QUEUE = "send to dispatch"
@@ -98,8 +99,8 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
         reaches_backends=True,
     ),
     "sealer": Function(
-        "scheduler", "differently_scheduler.boot.sealer.handler", 60, (G.CONFIG, G.FOLLOW, G.HISTORY, G.CHAIN),
-        "seals events into chains",
+        "scheduler", "differently_scheduler.boot.sealer.handler", 60,
+        (G.CONFIG, G.FOLLOW, G.HISTORY, G.CHAIN, G.ARCHIVE), "seals events into chains",
     ),
     "projector": Function(
         "scheduler", "differently_scheduler.boot.projector.handler", 60,

@@ -31,6 +31,7 @@ ACTIONS: Final[Mapping[Grant, Sequence[str]]] = {
     ),
     Grant.HISTORY: ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query"),
     Grant.CHAIN: ("dynamodb:PutItem",),
+    Grant.ARCHIVE: ("s3:PutObject",),
     Grant.STEP: ("lambda:InvokeFunction",),
     Grant.RECONCILE: ("lambda:InvokeFunction",),
     Grant.QUEUE: ("sqs:SendMessage",),
@@ -77,6 +78,7 @@ class Resources:
     pepper: str
     secrets_key: str
     staged: str
+    archived: str
     """The objects that hold large files on their way."""
     credentials: tuple[str, ...] = ()
     """What pools may name as their credential."""
@@ -108,6 +110,7 @@ class Resources:
             Grant.VAULT: list(self.credentials),
             Grant.STAGE: [self.staged],
             Grant.MICROVMS: list(self.microvms),
+            Grant.ARCHIVE: [self.archived],
         }[grant]
 
 
@@ -117,7 +120,7 @@ _NAMED: Final[Mapping[str, Any]] = {
 """A ciphertext is made and opened only by who says which installation, secret and field it is of."""
 CONDITIONS: Final[Mapping[Grant, Mapping[str, Any]]] = {
     Grant.KEYS: {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["KEY#*"]}},
-    Grant.CHAIN: {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["CHAINS#*", "SEG#*"]}},
+    Grant.CHAIN: {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["CHAINS#*", "ROOT#*", "SEG#*"]}},
     Grant.SEAL: _NAMED,
     Grant.UNSEAL: _NAMED,
 }

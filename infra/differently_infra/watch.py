@@ -112,7 +112,9 @@ ALARMS: Final = (
         "seals-late", "Events were sealed more than five minutes after they were written",
         (Series(NAMESPACE, "SealLag", {"service": "sealer"}, "Maximum"),), above=300,
     ),
-    Alarm("log-touched", "Somebody changed or removed events in the log", (_counted("EventsTouched", "sealer"),)),
+    Alarm("log-touched", "Somebody changed or removed events in the log, or a chain contradicts its root",
+        (_counted("EventsTouched", "sealer"), _counted("RootsContradicted", "sealer")),
+    ),
     Alarm("adapter-faults", "An adapter broke its contract", (_counted("AdapterFaults", "worker"),)),
 )  # fmt: skip
 """Each series of each costs ten cents a month."""

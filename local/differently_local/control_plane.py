@@ -19,6 +19,7 @@ from differently_core.operations.core import Core, Tuning
 from differently_core.operations.credentials import PoolCredentials, variables
 from differently_core.runtime.clock import SystemClock
 from differently_core.runtime.ids import SystemIds
+from differently_core.store.archive import Archive, BucketArchive, NoArchive
 from differently_core.store.dynamo import Credentials, DynamoStore
 from differently_core.store.kms import KmsSealer
 from differently_core.store.s3 import S3Staging
@@ -154,6 +155,7 @@ class ControlPlane:
             store=store, clock=self._clock, ids=self._ids, nudges=dispatcher, catalog=catalog, backends=backends,
             worker_name=self._ids.new("local"), sealer=sealer, tuning=_tuning(self._settings),
             staging=_staging(made, endpoint, credentials),
+            archive=_archive(made, endpoint, credentials),
             courier=HttpCourier(self._clock, loopback=self._settings.webhooks_loopback),
         )  # fmt: skip
 
@@ -177,6 +179,12 @@ def _tuning(settings: Settings) -> Tuning:
         retention_seconds=settings.retention_seconds, snapshot_retention_seconds=settings.snapshot_retention_seconds,
         retention_seconds_max=settings.retention_seconds_max,
     )  # fmt: skip
+
+
+def _archive(made: data_stack.Made, endpoint: str, credentials: Credentials) -> Archive:
+    if made.archive is None:
+        return NoArchive()
+    return BucketArchive(made.archive, region=data_stack.REGION, host=endpoint, credentials=credentials)
 
 
 def _staging(made: data_stack.Made, endpoint: str, credentials: Credentials) -> Staging:

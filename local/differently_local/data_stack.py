@@ -32,6 +32,7 @@ POLL_SECONDS = 0.05
 _KEY_OUTPUT = "SecretsKeyArn"
 _STREAM_OUTPUT = "LogStreamArn"
 _BUCKET_OUTPUT = "StagingBucketName"
+_ARCHIVE_OUTPUT = "ArchiveBucketName"
 _TABLE_TYPE = "AWS::DynamoDB::GlobalTable"
 _OUTPUTS = {Table.CONFIG: "ConfigTableName", Table.STATE: "StateTableName", Table.LOG: "LogTableName"}
 _SCHEMA = ("AttributeDefinitions", "KeySchema", "GlobalSecondaryIndexes")
@@ -39,14 +40,16 @@ _SETTLED = {"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE"}
 
 
 class Made(NamedTuple):
-    """The names of the three tables, the ARNs of the key that seals secrets and of the log's stream, and the bucket of
-    large files: data that an older version made has none, and takes no uploads.
+    """The names of the three tables, the ARNs of the key that seals secrets and of the log's stream, and the buckets
+    of large files and of roots: data that an older version made has none, takes no uploads, and keeps roots in the log
+    alone.
     """
 
     tables: Mapping[Table, str]
     secrets_key: str
     log_stream: str
     staging: str | None
+    archive: str | None
 
 
 def obtain(endpoint: str, stop: StopRequest, say: Callable[[str], None]) -> Made:
@@ -79,7 +82,8 @@ def _made(stack: dict[str, Any]) -> Made:
             "directory away to start afresh, or run the version that made it."
         )
     tables = {table: outputs[name] for table, name in _OUTPUTS.items()}
-    return Made(tables, outputs[_KEY_OUTPUT], outputs[_STREAM_OUTPUT], outputs.get(_BUCKET_OUTPUT))
+    buckets = outputs.get(_BUCKET_OUTPUT), outputs.get(_ARCHIVE_OUTPUT)
+    return Made(tables, outputs[_KEY_OUTPUT], outputs[_STREAM_OUTPUT], *buckets)
 
 
 def _check_unchanged(client: Any) -> None:

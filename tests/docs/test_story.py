@@ -27,6 +27,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     plane = Plane(here / ".differently")
     try:
         plane.start(WEBHOOKS_ALLOW_LOOPBACK="true")
+        # The reader is in the checkout.
+        (here / "clients").symlink_to(ROOT / "clients")
         yield here
     finally:
         plane.clean_up()
@@ -43,6 +45,7 @@ STORIES = {
     "docs/how-to/snapshots.md": 5,
     "docs/how-to/usage-and-budgets.md": 1,
     "docs/how-to/webhooks.md": 4,
+    "docs/how-to/verify-the-audit-log.md": 4,
 }
 """Pages with a story, and how many blocks it has at least."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from aws_cdk import App
 from aws_cdk.assertions import Match, Template
 
 from differently_core.model.record import Table
-from differently_infra.configuration import Api, Configuration, Data
+from differently_infra.configuration import Api, Audit, Configuration, Data
 from differently_infra.stacks.data import DataStack
 
 TABLE = "AWS::DynamoDB::GlobalTable"
@@ -104,7 +106,7 @@ def test_the_outputs_name_what_the_other_parts_need(data_template: Template) -> 
     outputs = data_template.find_outputs("*")
 
     tables = {"ConfigTableName", "StateTableName", "LogTableName"}
-    assert set(outputs) == {*tables, "LogStreamArn", "SecretsKeyArn", "StagingBucketName"}
+    assert set(outputs) == {*tables, "LogStreamArn", "SecretsKeyArn", "StagingBucketName", "ArchiveBucketName"}
 
 
 def test_throughput_has_no_ceiling_unless_one_is_chosen(data_template: Template) -> None:
@@ -131,9 +133,43 @@ def test_a_thrown_away_installation_takes_its_data_with_it() -> None:
         assert table["Properties"]["Replicas"][0]["DeletionProtectionEnabled"] is False
 
 
+def bucket(template: Template, name: str) -> dict[str, Any]:
+    """The properties of the bucket whose logical id begins so."""
+    found = template.find_resources("AWS::S3::Bucket").items()
+    (properties,) = [resource["Properties"] for logical_id, resource in found if logical_id.startswith(name)]
+    made: dict[str, Any] = properties
+    return made
+
+
+def denied(template: Template, name: str) -> list[Any]:
+    """The conditions on which the bucket's policy denies."""
+    found = template.find_resources("AWS::S3::BucketPolicy").items()
+    (policy,) = [resource for logical_id, resource in found if logical_id.startswith(name)]
+    statements = policy["Properties"]["PolicyDocument"]["Statement"]
+    return [entry["Condition"] for entry in statements if entry["Effect"] == "Deny"]
+
+
+def test_what_lies_in_the_archive_is_private_and_locked(data_template: Template) -> None:
+    properties = bucket(data_template, "Archive")
+
+    assert set(properties["PublicAccessBlockConfiguration"].values()) == {True}
+    assert properties["VersioningConfiguration"] == {"Status": "Enabled"}
+    assert properties["ObjectLockEnabled"] is True
+    assert properties["ObjectLockConfiguration"]["Rule"]["DefaultRetention"] == {"Mode": "GOVERNANCE", "Days": 400}
+    assert {"Bool": {"aws:SecureTransport": "false"}} in denied(data_template, "Archive")
+
+
+def test_a_lock_can_be_one_that_nobody_lifts_and_is_left_out_where_all_is_thrown_away() -> None:
+    sure = Configuration(audit=Audit(roots_days=3_650, compliance=True))
+    locked = bucket(Template.from_stack(DataStack(App(), "Data", sure)), "Archive")["ObjectLockConfiguration"]
+    assert locked["Rule"]["DefaultRetention"] == {"Mode": "COMPLIANCE", "Days": 3_650}
+
+    thrown_away = Template.from_stack(DataStack(App(), "Data", Configuration(keep_data=False)))
+    assert "ObjectLockConfiguration" not in bucket(thrown_away, "Archive")
+
+
 def test_what_lies_in_staging_is_private_encrypted_and_forgotten(data_template: Template) -> None:
-    (bucket,) = data_template.find_resources("AWS::S3::Bucket").values()
-    properties = bucket["Properties"]
+    properties = bucket(data_template, "Staging")
 
     assert set(properties["PublicAccessBlockConfiguration"].values()) == {True}
     (rule,) = properties["BucketEncryption"]["ServerSideEncryptionConfiguration"]
@@ -143,9 +179,7 @@ def test_what_lies_in_staging_is_private_encrypted_and_forgotten(data_template: 
     assert "Prefix" not in lifecycle
     assert "VersioningConfiguration" not in properties
     assert "CorsConfiguration" not in properties
-    (policy,) = data_template.find_resources("AWS::S3::BucketPolicy").values()
-    denied = [entry for entry in policy["Properties"]["PolicyDocument"]["Statement"] if entry["Effect"] == "Deny"]
-    conditions = [entry["Condition"] for entry in denied]
+    conditions = denied(data_template, "Staging")
     assert {"Bool": {"aws:SecureTransport": "false"}} in conditions
     assert {"NumericLessThan": {"s3:TlsVersion": 1.2}} in conditions
 
@@ -153,6 +187,5 @@ def test_what_lies_in_staging_is_private_encrypted_and_forgotten(data_template: 
 def test_a_listed_origin_may_send_to_staging() -> None:
     configuration = Configuration(api=Api(allowed_origins=("https://console.example.com",)))
     template = Template.from_stack(DataStack(App(), "Data", configuration))
-    (bucket,) = template.find_resources("AWS::S3::Bucket").values()
-    (rule,) = bucket["Properties"]["CorsConfiguration"]["CorsRules"]
+    (rule,) = bucket(template, "Staging")["CorsConfiguration"]["CorsRules"]
     assert (rule["AllowedMethods"], rule["AllowedOrigins"]) == (["PUT"], ["https://console.example.com"])

@@ -47,6 +47,7 @@ NAMINGS = (
     Naming("DELETE /v1/secrets/{name}", "projectId", 404),
     Naming("GET /v1/audit-events", "orgId", 404),
     Naming("GET /v1/audit-events/verify", "orgId", 404),
+    Naming("GET /v1/audit-events/roots", "orgId", 404),
     Naming("GET /v1/audit-events/consistency", "orgId", 404),
     Naming("GET /v1/audit-events/{event}/proof", "orgId", 404),
     Naming("GET /v1/audit-events/export", "orgId", 404),

@@ -536,6 +536,11 @@ class PolicyBody(Model):
     """
     snapshot_retention_seconds: int | None
     """The most that a snapshot may ask for, and what one gets that asks for nothing."""
+    command_log: str | None
+    """What the audit log keeps of commands, jobs and file calls: `none`, a keyed `hash`, or the `text` without the
+    values of the sandbox's secrets. Of several policies the one that keeps most counts; where none says anything it
+    is `hash`. One of `none`, `hash`, `text`; a newer server may know more.
+    """
     classifications: dict[str, Any]
     """By the `classification` that a sandbox is created with. `default` is for those not listed here."""
 
@@ -865,6 +870,14 @@ class Room(Model):
     free_memory_mib: int
     largest_free_cpu: float
     largest_free_memory_mib: int
+
+
+class RootView(Model):
+    size: int
+    hash: str
+    at: datetime
+    checkpoint: str
+    """The text to keep: a checkpoint of C2SP, whose fourth line names the one before by its digest."""
 
 
 class RotatedKeyView(Model):

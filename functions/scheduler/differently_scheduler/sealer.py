@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from differently_core.model.audit import HEAD_SHARDS
-from differently_core.operations import comparing, sealing
+from differently_core.operations import comparing, roots, sealing
 from differently_core.operations.core import Core
 from differently_core.store import stream
 from differently_core.store.stream import Delivered
@@ -25,7 +25,7 @@ COMPARING_SECONDS_MAX = 40.0
 
 
 class Compare(Message):
-    """Compare older events with their chains: those of one shard, by the clock's minute, or all of them."""
+    """Compare older events with their chains and publish roots: one shard's, by the clock's minute, or everybody's."""
 
     kind: Literal["compare"] = "compare"
     everything: bool = False
@@ -103,6 +103,8 @@ def _each(core: Core, orgs: Iterable[str], seconds: float, work: Callable[[Core,
 
 
 def _compare(core: Core, org: str) -> None:
+    """And tell what the chain came to."""
     found = comparing.compare(core, org)
     if found.missed:
         log.warning("events missed", extra={"org": org, "events": found.missed})
+    roots.publish(core, org)

@@ -22,6 +22,7 @@ from ..permissions import IN_VPC, LOGGING, Resources, statements
 
 WRAPPER = "/opt/bin/stream"
 TRACED = "A request is followed by its id through every log line instead."
+ARCHIVED = "Roots are named by organization and size; they lie under one prefix of a bucket that holds nothing else."
 STAGED = "The names of uploads are not known beforehand; they lie under one prefix of a bucket that holds nothing else."
 MICROVM_FINDING = "AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:lambda:<AWS::Region>:<AWS::AccountId>:microvm:*]"
 MICROVMS = "A MicroVM has its name from AWS; only this installation's image can be run."
@@ -30,7 +31,7 @@ VPC_REASON = "Lambda makes the interfaces of a VPC function in its name; EC2 kno
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What functions find around them. `tables`, `staging_bucket`, `queue_url` and the ARNs are of other stacks."""
+    """What functions find around them. `tables`, the buckets, `queue_url` and the ARNs are of other stacks."""
 
     configuration: Configuration
     names: Names
@@ -39,6 +40,7 @@ class Surroundings:
     tables: Mapping[str, str]
     """Environment variable to table name."""
     staging_bucket: str
+    archive_bucket: str
     queue_url: str
     deliver_url: str
     version: str
@@ -119,6 +121,7 @@ def environment(function: Function, around: Surroundings) -> dict[str, str]:
         Grant.PEPPER: {"PEPPER_SECRET": around.resources.pepper},
         Grant.UNSEAL: {"SECRETS_KEY": around.resources.secrets_key},
         Grant.STAGE: {"STAGING_BUCKET": around.staging_bucket},
+        Grant.ARCHIVE: {"ARCHIVE_BUCKET": around.archive_bucket},
     }
     chosen = around.configuration
     made = {
@@ -158,6 +161,8 @@ def _role(scope: Construct, name: str, around: Surroundings, log_group: logs.Log
         accept(role, "AwsSolutions-IAM5[Resource::*]", VPC_REASON)
     if Grant.STAGE in FUNCTIONS[name].grants:
         accept(role, f"AwsSolutions-IAM5[Resource::{_imported(scope, around.resources.staged)}]", STAGED)
+    if Grant.ARCHIVE in FUNCTIONS[name].grants:
+        accept(role, f"AwsSolutions-IAM5[Resource::{_imported(scope, around.resources.archived)}]", ARCHIVED)
     accept(
         role, "AwsSolutions-IAM5", f"A log group's own streams. {VPC_REASON if in_vpc(chosen, name) else ''}".strip()
     )

@@ -12,13 +12,14 @@ from constructs import Construct
 from differently_core.store.codec import DUE_PROJECTION, LIST_PROJECTION, POOL_PROJECTION, STORED_NAMES
 
 from ..configuration import Configuration
+from ..constructs.archive import ArchiveBucket
 from ..constructs.staging import StagingBucket
 from ..constructs.tables import Table, index
 
 
 class DataStack(Stack):
-    """Three tables: `config` what operators decide, `state` what is, `log` what happened. The key of secrets, and the
-    bucket where large files lie on their way."""
+    """Three tables: `config` what operators decide, `state` what is, `log` what happened. The key of secrets, the
+    bucket where large files lie on their way, and the one that keeps roots of the log."""
 
     def __init__(self, scope: Construct, construct_id: str, configuration: Configuration, **stack: Any) -> None:
         super().__init__(scope, construct_id, **stack)
@@ -67,9 +68,12 @@ class DataStack(Stack):
 
         self.staging = StagingBucket(self, "Staging", configuration)
 
+        self.archive = ArchiveBucket(self, "Archive", configuration)
+
         CfnOutput(self, "ConfigTableName", value=self.config.table_name)
         CfnOutput(self, "StateTableName", value=self.state.table_name)
         CfnOutput(self, "LogTableName", value=self.log.table_name)
         CfnOutput(self, "LogStreamArn", value=self.log.table_stream_arn)
         CfnOutput(self, "SecretsKeyArn", value=self.secrets_key.key_arn)
         CfnOutput(self, "StagingBucketName", value=self.staging.bucket_name)
+        CfnOutput(self, "ArchiveBucketName", value=self.archive.bucket_name)

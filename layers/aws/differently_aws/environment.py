@@ -41,6 +41,7 @@ class Environment(BaseModel):
     pepper_secret: Annotated[Name | None, Field(alias="PEPPER_SECRET")] = None
     secrets_key: Annotated[Name | None, Field(alias="SECRETS_KEY")] = None
     """The ARN of the key that seals secrets. A function that is told of none keeps and opens none."""
+    archive_bucket: Annotated[Name | None, Field(alias="ARCHIVE_BUCKET")] = None
     staging_bucket: Annotated[Name | None, Field(alias="STAGING_BUCKET")] = None
     """Where large files lie on their way into a sandbox. A function that is told of none takes no uploads."""
     minimum_level: Annotated[Verification, Field(alias="ADAPTERS_MINIMUM_LEVEL")] = Verification.FAKE

@@ -86,6 +86,8 @@ METRICS: Final = (
     Metric("event unreadable", "EventsUnreadable"),
     Metric("event touched", "EventsTouched"),
     Metric("pool recounted", "PoolRecounts", ("service", "pool"), {"drift": ("PoolDrift", "Count")}),
+    Metric("root contradicted", "RootsContradicted"),
+    Metric("end not logged", "CommandEndsLost"),
     Metric("quota recounted", "QuotaRecounts", ("service",), {"drift": ("QuotaDrift", "Count")}),
 )
 _BY_MESSAGE: Final = {metric.message: metric for metric in METRICS}

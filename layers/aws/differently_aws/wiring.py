@@ -13,6 +13,7 @@ from differently_core.operations.credentials import PoolCredentials, variables
 from differently_core.operations.keys import Peppers
 from differently_core.runtime.clock import SystemClock
 from differently_core.runtime.ids import SystemIds
+from differently_core.store.archive import Archive, BucketArchive, NoArchive
 from differently_core.store.dynamo import DynamoStore
 from differently_core.store.kms import KmsSealer
 from differently_core.store.sealing import NoSealer, Sealer
@@ -56,7 +57,7 @@ def wire(function: str, environ: Mapping[str, str]) -> Wiring:
     core = Core(
         store=store, clock=clock, ids=ids, nudges=messages, catalog=catalog,
         backends=backends, worker_name=ids.new(function), sealer=sealer, tuning=_tuning(told),
-        staging=_staging(told),
+        staging=_staging(told), archive=_archive(told),
         courier=HttpCourier(clock),
     )  # fmt: skip
     bus = Bus(clients, told.event_bus) if told.event_bus is not None else None
@@ -68,6 +69,12 @@ def _tuning(told: Environment) -> Tuning:
         retention_seconds=told.retention_seconds, snapshot_retention_seconds=told.snapshot_retention_seconds,
         retention_seconds_max=told.retention_seconds_max,
     )  # fmt: skip
+
+
+def _archive(told: Environment) -> Archive:
+    if told.archive_bucket is None:
+        return NoArchive()
+    return BucketArchive(told.archive_bucket, region=told.region, host=told.endpoint)
 
 
 def _staging(told: Environment) -> Staging:

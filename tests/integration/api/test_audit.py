@@ -14,6 +14,7 @@ import pytest
 from differently_core.model.event import Event
 from differently_core.model.record import Table
 from differently_core.operations import history, sealing
+from differently_scheduler import sealer
 from tests.support.api import Tenant, World
 from tests.support.verifier import load
 
@@ -220,3 +221,21 @@ def test_an_export_comes_to_the_root_that_the_api_tells(world: World, acme: Tena
     part = world.call("GET", "/v1/audit-events/export?fromSeq=3&toSeq=5", token=acme.token).lines()
     assert [json.dumps(line) for line in part[:-1]] == [json.dumps(json.loads(line)) for line in lines[3:5]]
     assert (part[-1]["export"]["fromSeq"], part[-1]["export"]["toSeq"]) == (3, 5)
+
+
+def test_an_export_is_verified_by_a_root_that_was_published_before(world: World, acme: Tenant) -> None:
+    happen(world, acme, 4)
+    world.seal()
+    sealer.handle(world.core, sealer.Compare(everything=True).event())
+    happen(world, acme, 3)
+    world.seal()
+    sealer.handle(world.core, sealer.Compare(everything=True).event())
+    page = world.call("GET", "/v1/audit-events/roots?limit=1", token=acme.token).json()
+    older = world.call("GET", f"/v1/audit-events/roots?limit=1&cursor={page['nextCursor']}", token=acme.token).json()
+    texts = [page["items"][0]["checkpoint"], older["items"][0]["checkpoint"]]
+    lines = world.call("GET", "/v1/audit-events/export", token=acme.token).raw.splitlines(keepends=True)
+    kept = [verifier.Root(text, "root") for text in texts]
+    assert kept[0].size > kept[1].size
+    assert verifier.verify(lines, kept).size == kept[0].size
+    with pytest.raises(verifier.Wrong):
+        verifier.verify([line.replace(b"sandbox.create", b"sandbox.delete") for line in lines], kept[1:])

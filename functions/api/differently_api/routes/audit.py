@@ -13,7 +13,7 @@ from pydantic import Field
 from differently_core.audit.canonical import document
 from differently_core.errors import InvalidRequest, NotFound
 from differently_core.model.record import Wire
-from differently_core.operations import history, proving
+from differently_core.operations import history, proving, roots
 from differently_core.operations.core import Caller
 from differently_core.operations.cursors import unseal
 
@@ -143,6 +143,24 @@ class ConsistencyView(Wire):
     path: list[str]
 
 
+class RootsQuery(OrgQuery):
+    limit: Annotated[int, Field(ge=1, le=LIMIT_MAX)] = LIMIT_DEFAULT
+    cursor: str | None = None
+
+
+class RootView(Wire):
+    size: int
+    hash: str
+    at: datetime
+    checkpoint: str
+    """The text to keep: a checkpoint of C2SP, whose fourth line names the one before by its digest."""
+
+
+class RootPage(Wire):
+    items: list[RootView]
+    next_cursor: str | None = None
+
+
 class ExportQuery(OrgQuery):
     from_seq: Seq = 0
     to_seq: Seq | None = None
@@ -209,6 +227,16 @@ def prove_audit_growth(call: Call[NoBody, ConsistencyQuery]) -> ConsistencyView:
     )
 
 
+def list_audit_roots(call: Call[NoBody, RootsQuery]) -> RootPage:
+    org = _one_org(call.caller, call.query)
+    after = None if call.query.cursor is None else unseal(call.core, ["roots", org], call.query.cursor)
+    found, position = roots.listed(call.core, org, after, call.query.limit)
+    return RootPage(
+        items=[RootView(size=root.size, hash=root.hash, at=root.at, checkpoint=root.note) for root in found],
+        next_cursor=next_cursor(call.core, position, "roots", org),
+    )
+
+
 def export_audit_events(call: Call[NoBody, ExportQuery]) -> Answer:
     org = _one_org(call.caller, call.query)
     lines = first_then(_lines(call, org))
@@ -265,6 +293,12 @@ ROUTES = (
         "Compare events with their chain", NoBody, VerifyQuery, VerifyView, errors=(NotFound,),
         description="Makes the hashes of some 2,000 events again and compares them with what was sealed. This is our "
         "own look; [the verifier](../how-to/verify-the-audit-log.md) needs none of us.",
+    ),
+    Route(
+        Method.GET, "/v1/audit-events/roots", Group.CONTROL, Access.ANY, list_audit_roots,
+        "List the roots that were published", NoBody, RootsQuery, RootPage, errors=(NotFound,),
+        description="Newest first. A log that has grown gets a root every sixteen minutes or so. Where it is deployed "
+        "each is in a bucket as well, under a lock that no function can lift.",
     ),
     Route(
         Method.GET, "/v1/audit-events/consistency", Group.CONTROL, Access.ANY, prove_audit_growth,

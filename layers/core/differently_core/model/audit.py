@@ -45,6 +45,31 @@ class ChainHead(Record):
         return self.key_of(self.org)
 
 
+class Root(Record):
+    """What a chain came to when it had `size` events: `hash` in base64, and the checkpoint that tells it to others."""
+
+    kind: ClassVar[str] = "root"
+    table: ClassVar[Table] = Table.LOG
+    native: ClassVar[tuple[str, ...]] = ("size",)
+
+    org: str
+    size: int
+    hash: str
+    at: datetime
+    note: str
+
+    @staticmethod
+    def partition(org: str) -> str:
+        return f"ROOT#{org}"
+
+    @staticmethod
+    def place(size: int) -> str:
+        return f"{size:015d}"
+
+    def key(self) -> Key:
+        return Key(Table.LOG, self.partition(self.org), self.place(self.size))
+
+
 class Segment(Record):
     """The events `first` to `last` in their order, appended by one write.
 

@@ -17,6 +17,7 @@ from ..model.pool import Pool
 from ..model.tenancy import KeyScope
 from ..runtime.clock import Clock
 from ..runtime.ids import IdSource, OrgId, ProjectId, SandboxId
+from ..store.archive import Archive, NoArchive
 from ..store.ports import Action, Committed, Outcome, Refused, Store, StoreThrottled
 from ..store.sealing import NoSealer, Sealer
 from ..store.staging import NoStaging, Staging
@@ -180,6 +181,8 @@ class Core:
     tuning: Tuning = field(default_factory=Tuning)
     sealer: Sealer = field(default_factory=NoSealer)
     staging: Staging = field(default_factory=NoStaging)
+    archive: Archive = field(default_factory=NoArchive)
+    """Where roots of the audit log are kept besides the log itself."""
     opened: Opened = field(default_factory=Opened)
     courier: Courier = field(default_factory=NoCourier)
 

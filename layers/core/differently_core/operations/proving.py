@@ -66,6 +66,11 @@ def root_of(head: ChainHead) -> str:
     return as_text(frontier_of(head.size, head.frontier).root())
 
 
+def root_at(core: Core, org: str, size: int) -> str:
+    """What the chain came to when it had so many events; one round trip."""
+    return _Tree(core.store, org).root(size)
+
+
 class _Tree:
     """The tree of one chain, read as far as it is asked for."""
 
