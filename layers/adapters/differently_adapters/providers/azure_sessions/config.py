@@ -25,21 +25,29 @@ class AzureSessionsConfig(BaseModel):
     tenant: Id
     """The directory of the application: its id or a domain of it."""
     client_id: Id
+    """The id of the application."""
     cooldown_seconds: Annotated[int, Field(ge=60, le=86_400)]
     """What the session pool has: a session that is asked for nothing so long is gone."""
     authority_url: Url = "https://login.microsoftonline.com"
+    """Where the application proves itself; another one in a national cloud."""
     api_version: Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(-preview)?$")] = "2025-02-02-preview"
+    """The version of the session pool's interface that is spoken."""
     direct_seconds_max: Annotated[int, Field(ge=0, le=200)] = 120
     """Commands that may take longer are started as jobs: one call is ended after 220 seconds."""
     session_cpu_millis: Amount | None = None
+    """Thousandths of a CPU that the session pool gives; sandboxes that ask for more are not placed here."""
     session_memory_mib: Amount | None = None
+    """MiB of memory that the session pool gives."""
     session_disk_gib: Amount | None = None
-    """What the session pool gives; sandboxes that ask for more are not placed here."""
+    """GiB of disk that the session pool gives; sandboxes that ask for more are not placed here."""
     features: tuple[str, ...] = ()
     """What sessions have beyond that, such as `arch.amd64`."""
     allow_http: bool = False
+    """Permits an address without TLS."""
     allow_private: bool = False
+    """Permits an address of a private network."""
     allow_loopback: bool = False
+    """Permits an address of the machine that the control plane runs on."""
 
     @field_validator("features")
     @classmethod

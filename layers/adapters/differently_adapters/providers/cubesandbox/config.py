@@ -31,9 +31,11 @@ class CubeSandboxConfig(BaseModel):
     user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")] = "root"
     """The Linux user of commands and files."""
     template_cpu_millis: Amount | None = None
+    """Thousandths of a CPU of the templates of this pool; sandboxes that ask for more are not placed here."""
     template_memory_mib: Amount | None = None
+    """MiB of memory of the templates of this pool."""
     template_disk_gib: Amount | None = None
-    """What the templates of this pool have; sandboxes that ask for more are not placed here."""
+    """GiB of disk of the templates of this pool; sandboxes that ask for more are not placed here."""
     nodes_max: Annotated[int, Field(ge=1, le=10_000)] = 1_000
     """More than the cluster has: a list covers so many nodes."""
     public_ports: bool = False
@@ -43,8 +45,11 @@ class CubeSandboxConfig(BaseModel):
     features: tuple[str, ...] = ()
     """What the templates of this pool have beyond that, such as `arch.amd64`."""
     allow_http: bool = False
+    """Permits an address without TLS."""
     allow_private: bool = False
+    """Permits an address of a private network."""
     allow_loopback: bool = False
+    """Permits an address of the machine that the control plane runs on."""
 
     @field_validator("features")
     @classmethod
