@@ -389,7 +389,9 @@ class Monitor:
             for instance in backend.owned(Owner(self.ours, attempt.sandbox)):
                 if self._makers.get((attempt.sandbox, backend.name, instance.ref)) != attempt.number:
                     continue
-                if not self._is_in_use(sandbox, backend, instance):
+                if not self._is_in_use(sandbox, backend, instance) and not self._is_anothers(
+                    attempt, backend, instance
+                ):
                     fail("I4", f"{sandbox.id} attempt {attempt.number} is settled and {instance.ref} is left")
             for request in backend.requests_under_way():
                 if self._requests[id(request)][1] == attempt.number and request.owner.sandbox == attempt.sandbox:
@@ -488,6 +490,16 @@ class Monitor:
         if sandbox.status not in LIVE or sandbox.backend_ref != instance.ref or sandbox.pool is None:
             return False
         return self.backend_of(sandbox.pool) is backend
+
+    def _is_anothers(self, attempt: Attempt, backend: SimBackend, instance: FakeInstance) -> bool:
+        """An idempotent create was answered with what this attempt made: the later one sees to its end."""
+        return any(
+            other.number != attempt.number
+            and other.status is not AttemptState.SETTLED
+            and other.ref == instance.ref
+            and self.backend_of(other.pool) is backend
+            for other in self.attempts[attempt.sandbox].values()
+        )
 
     # Everything.
 
