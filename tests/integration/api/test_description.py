@@ -118,11 +118,6 @@ def test_the_catalog_tells_of_every_kind_and_leads_to_its_page() -> None:
         assert (row.trust is TrustList.DEV_ONLY) or f"/{kind}.md" in text or kind == "remote"
 
 
-def _page_of(kind: str) -> Path | None:
-    page = REFERENCE.parent / "providers" / f"{kind}.md"
-    return page if page.exists() else None
-
-
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_every_setting_says_what_it_is(kind: str) -> None:
     """Forms, catalog and command line show nothing else of a setting than its schema."""
@@ -130,18 +125,3 @@ def test_every_setting_says_what_it_is(kind: str) -> None:
     for model in (schema, *schema.get("$defs", {}).values()):
         for name, setting in model.get("properties", {}).items():
             assert setting.get("description"), name
-
-
-@pytest.mark.parametrize("kind", sorted(filter(_page_of, KINDS)))
-def test_the_page_of_a_provider_names_its_settings_as_they_are(kind: str) -> None:
-    """Four pages named settings such as `templateMemoryMib`, which are refused."""
-    page = _page_of(kind)
-    assert page is not None
-    text = page.read_text(encoding="utf-8")
-    schema: Any = load(kind).registration.schema()
-    settings = set(schema["properties"])
-    assert {name for name in settings if f"`{name}`" not in text} == set()
-    chapter = text.partition("## Configuration")[2].partition("\n## ")[0]
-    for block in re.findall(r"```json\n(.*?)```", chapter, re.DOTALL):
-        told = json.loads(block)
-        assert set(told.get("config", told)) <= settings
