@@ -12,7 +12,7 @@ from differently_core.model.resources import Size
 from differently_core.model.sandbox import Status
 from differently_core.operations import worker
 from differently_core.operations.sweep import sweep
-from tests.support.world import Settle, Step, World
+from tests.support.world import Dispatch, Settle, Step, World
 
 
 def nudged(world: World) -> list[object]:
@@ -35,6 +35,17 @@ def test_an_admitted_sandbox_is_stepped(world: World, backend: FakeBackend, seco
     world.clock.advance(seconds)
 
     assert (nudged(world) == [Step(sandbox)]) is due, why
+
+
+def test_all_who_wait_have_the_queue_looked_at_once(world: World):
+    """Each that waited asked for a run of its own, so the work grew with the square of the queue."""
+    world.add_pool(concurrency=1)
+    for _ in range(12):
+        world.create()
+    world.deliver_all()
+    world.clock.advance(61.0)
+
+    assert [message for message in nudged(world) if isinstance(message, Dispatch)] == [Dispatch()]
 
 
 def test_nothing_is_due_of_what_runs(world: World, backend: FakeBackend):

@@ -10,6 +10,7 @@ import logging
 from dataclasses import dataclass
 
 from ..model.due import DUE_SHARDS, stamp
+from ..model.sandbox import Status
 from ..runtime.ids import SandboxId
 from .core import Core
 
@@ -28,17 +29,20 @@ class Swept:
 
 def sweep(core: Core) -> Swept:
     until = stamp(core.clock.now())
-    due, more = 0, False
+    due, more, waiting = 0, False, False
     for shard in range(DUE_SHARDS):
         after: str | None = None
         for _ in range(PAGES_MAX):
             rows, after = core.store.query_due(f"DUE#{shard}", until=until, after=after)
             for row in rows:
                 _nudge(core, row.kind, row.key.pk, row.key.sk)
+                waiting = waiting or (row.kind == "sandbox" and row.status == Status.QUEUED)
             due += len(rows)
             if after is None:
                 break
         more = more or after is not None
+    if waiting:
+        core.nudges.dispatch()  # one look at the queue for all who wait: each of them asking would be a herd
     if due:
         log.info("swept", extra={"due": due, "more": more})
     return Swept(due, more)

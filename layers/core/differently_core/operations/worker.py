@@ -102,7 +102,7 @@ def _close_ports(core: Core, sandbox: Sandbox) -> None:
 
 
 def _wait_on(core: Core, sandbox: Sandbox) -> None:
-    """A queued sandbox is due: its patience is over, or dispatch must look again."""
+    """A queued sandbox is due: its patience is over, or the sweep that found it had dispatch look again."""
     if _expire(core, sandbox):
         return
     if sandbox.awaits_snapshot:
@@ -120,7 +120,6 @@ def _wait_on(core: Core, sandbox: Sandbox) -> None:
         look = core.after(core.tuning.queue_look_seconds)
         due = min(moment for moment in (look, sandbox.queue_deadline, sandbox.expires_at) if moment is not None)
         core.store.transact([write(sandbox, sandbox.with_(due_at=due))[1]])
-    core.nudges.dispatch()
 
 
 def _waited_for(sandbox: Sandbox) -> str:
