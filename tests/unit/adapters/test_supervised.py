@@ -77,7 +77,7 @@ def test_a_child_in_the_background_is_left_alone_and_not_waited_for(supervised: 
 
 
 def test_a_command_hears_an_interrupt(supervised: Supervised) -> None:
-    result = supervised.exec(ExecRequest(command="sleep 600 & kill -s INT $$; echo deaf", timeout_seconds=20), 100)
+    result = supervised.exec(ExecRequest(command="sleep 5 & kill -s INT $$; echo deaf", timeout_seconds=20), 100)
     assert (result.exit_code, result.stdout) == (130, b"")
 
 
