@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,38 +20,27 @@ from differently_core.contract import (
     AdapterContext,
     Capabilities,
     Capacity,
-    Catalog,
     CommandResult,
     CreateRequest,
     Declaration,
-    EgressRules,
-    ExecEvent,
-    Exposure,
-    FileContent,
-    Files,
     Info,
     Instance,
     Instances,
     InstanceState,
     JobOutput,
     Need,
-    Observations,
+    NotOffered,
     Operation,
     Owner,
     Registration,
     Requirements,
-    SnapshotInfo,
-    SnapshotRequest,
     Target,
-    Transition,
-    Transitioned,
     Unsupported,
     Verification,
-    unsupported,
 )
 from differently_core.errors import ExecUnconfirmed, NotFound, ProviderUnavailable
 from differently_core.model import features
-from differently_core.model.exec import ExecRequest, FileInfo, Job, Stream
+from differently_core.model.exec import ExecRequest, Job, Stream
 from differently_core.runtime.clock import SystemClock
 
 # --- the lab's own client; yours comes from your vendor ---
@@ -132,7 +120,7 @@ class LabFleetConfig(BaseModel):
     rack: str = "any"
 
 
-class LabFleetAdapter:
+class LabFleetAdapter(NotOffered):
     kind: ClassVar[str] = "lab-fleet"
     operations: ClassVar[Declaration] = {
         **dict.fromkeys(REQUIRED | JOBS, SUPPORTED),
@@ -239,71 +227,6 @@ class LabFleetAdapter:
 
     def close(self) -> None:
         """Nothing is held."""
-
-    # What the lab does not offer: refused before anything is sent.
-
-    def exec_stream(self, target: Target, request: ExecRequest, quiet_seconds: float) -> Iterator[ExecEvent]:
-        raise unsupported(self, Operation.EXEC_STREAM, self._pool)
-
-    def file_read(self, target: Target, path: str) -> FileContent:
-        raise unsupported(self, Operation.FILE_READ, self._pool)
-
-    def file_write(self, target: Target, path: str, data: Iterable[bytes]) -> FileInfo:
-        raise unsupported(self, Operation.FILE_WRITE, self._pool)
-
-    def file_list(self, target: Target, path: str) -> Files:
-        raise unsupported(self, Operation.FILE_LIST, self._pool)
-
-    def file_stat(self, target: Target, path: str) -> FileInfo:
-        raise unsupported(self, Operation.FILE_STAT, self._pool)
-
-    def file_delete(self, target: Target, path: str) -> None:
-        raise unsupported(self, Operation.FILE_DELETE, self._pool)
-
-    def renew(self, target: Target, until: datetime) -> datetime | None:
-        raise unsupported(self, Operation.RENEW, self._pool)
-
-    def stop(self, target: Target, deadline: float) -> Instance:
-        raise unsupported(self, Operation.STOP, self._pool)
-
-    def start(self, target: Target, deadline: float) -> Instance:
-        raise unsupported(self, Operation.START, self._pool)
-
-    def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.PAUSE, self._pool)
-
-    def resume(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.RESUME, self._pool)
-
-    def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.CALL_OFF, self._pool)
-
-    def snapshot(self, target: Target, request: SnapshotRequest, deadline: float) -> SnapshotInfo:
-        raise unsupported(self, Operation.SNAPSHOT, self._pool)
-
-    def snapshot_get(self, owner: Owner, ref: str) -> SnapshotInfo:
-        raise unsupported(self, Operation.SNAPSHOT_GET, self._pool)
-
-    def snapshot_delete(self, owner: Owner, ref: str) -> None:
-        raise unsupported(self, Operation.SNAPSHOT_DELETE, self._pool)
-
-    def port_expose(self, target: Target, port: int, seconds: int) -> Exposure:
-        raise unsupported(self, Operation.PORT_EXPOSE, self._pool)
-
-    def port_revoke(self, target: Target, port: int) -> None:
-        raise unsupported(self, Operation.PORT_REVOKE, self._pool)
-
-    def egress_set(self, target: Target, rules: EgressRules) -> None:
-        raise unsupported(self, Operation.EGRESS_SET, self._pool)
-
-    def observe_many(self, targets: Sequence[Target]) -> Observations:
-        raise unsupported(self, Operation.OBSERVE_MANY, self._pool)
-
-    def discover(self) -> Catalog:
-        raise unsupported(self, Operation.DISCOVER, self._pool)
-
-    def verify_credential(self) -> None:
-        raise unsupported(self, Operation.VERIFY_CREDENTIAL, self._pool)
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from differently_core.contract import (
     SUPPORTED,
     ContractError,
     Need,
+    NotOffered,
     Operation,
     Requirements,
     Unsupported,
@@ -255,6 +256,12 @@ def test_an_operation_that_means_nothing_by_itself_is_refused(
 def test_a_declaration_without_its_method_is_refused() -> None:
     with pytest.raises(ContractError, match="has no method renew"):
         validate(type("Odd", (FakeAdapter,), {"renew": None}))
+
+
+def test_an_operation_that_is_declared_and_not_written_is_refused() -> None:
+    """An adapter inherits a refusal for all that it does not offer; declared supported, it would refuse in use."""
+    with pytest.raises(ContractError, match="declares renew supported and does not implement it"):
+        validate(type("Odd", (FakeAdapter,), {"renew": NotOffered.renew}))
 
 
 def test_a_pool_may_only_advertise_what_its_adapter_declares() -> None:

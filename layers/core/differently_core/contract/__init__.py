@@ -41,6 +41,10 @@ from .operations import (
     Supported,
     Unsupported,
 )
+from .refusing import (
+    NotOffered,
+    unsupported,
+)
 from .registration import (
     Need,
     Registration,
@@ -52,7 +56,6 @@ from .validation import (
     ContractError,
     effective_features,
     supports,
-    unsupported,
     validate,
 )
 from .values import (
@@ -126,6 +129,7 @@ __all__ = [
     "Instances",
     "JobOutput",
     "Need",
+    "NotOffered",
     "Observation",
     "Observations",
     "Operation",

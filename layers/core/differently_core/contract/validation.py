@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 
-from ..errors import UnsupportedOperation
 from ..model import features
 from .adapter import Adapter
 from .operations import BACKED_BY, NEEDS, REQUIRED, TOGETHER, Operation, Supported, Unsupported
+from .refusing import NotOffered
 
 
 class ContractError(TypeError):
@@ -31,6 +31,8 @@ def validate(adapter: type[Adapter]) -> None:
                 raise ContractError(f"{name} declares {operation} unsupported without a reason code")
         elif not isinstance(support, Supported):
             raise ContractError(f"{name} declares {operation} as {support!r}")
+        elif getattr(adapter, operation.value) is getattr(NotOffered, operation.value, None):
+            raise ContractError(f"{name} declares {operation} supported and does not implement it")
     unknown = [str(entry) for entry in declared if entry not in list(Operation)]
     if unknown:
         raise ContractError(f"{name} declares unknown operations: {', '.join(unknown)}")
@@ -44,20 +46,6 @@ def validate(adapter: type[Adapter]) -> None:
 
 def supports(adapter: Adapter, operation: Operation) -> bool:
     return isinstance(adapter.operations[operation], Supported)
-
-
-def unsupported(adapter: Adapter, operation: Operation, pool: str, reason: str | None = None) -> UnsupportedOperation:
-    """The error that an undeclared operation raises before any I/O.
-
-    A declared operation gives a `reason` of its own for what it does not do, such as a snapshot of memory.
-    """
-    support = adapter.operations[operation]
-    if reason is None:
-        reason = support.reason if isinstance(support, Unsupported) else "unsupported"
-    return UnsupportedOperation(
-        f"Pool {pool} ({adapter.kind}) does not offer {operation}: {reason}.",
-        operation=operation.value, pool=pool, adapter=adapter.kind, reason=reason,
-    )  # fmt: skip
 
 
 def effective_features(adapter: Adapter, advertised: frozenset[str]) -> frozenset[str]:

@@ -8,8 +8,7 @@ that cannot be asked because it is paused.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import ClassVar, Final, NoReturn
+from typing import ClassVar, Final
 
 from differently_core.contract import (
     SUPPORTED,
@@ -19,23 +18,19 @@ from differently_core.contract import (
     Catalog,
     CreateRequest,
     Declaration,
-    EgressRules,
-    Exposure,
     Info,
     Instance,
     Instances,
     InstanceState,
+    NotOffered,
     Observations,
     Operation,
     Owner,
     Progress,
-    SnapshotInfo,
-    SnapshotRequest,
     Target,
     Transition,
     Transitioned,
     Unsupported,
-    unsupported,
 )
 from differently_core.errors import (
     BackendError,
@@ -62,7 +57,7 @@ TAG_INSTALLATION: Final = "differently-installation"
 """Of the image: whose MicroVMs it makes."""
 
 
-class LambdaMicrovmAdapter(ThroughExecd):
+class LambdaMicrovmAdapter(ThroughExecd, NotOffered):
     kind: ClassVar[str] = "aws-lambda-microvms"
     operations: ClassVar[Declaration] = {
         **dict.fromkeys(Operation, SUPPORTED),
@@ -183,15 +178,6 @@ class LambdaMicrovmAdapter(ThroughExecd):
         self._api.terminate(ref)
         self._guests.forget(ref)
 
-    def renew(self, target: Target, until: datetime) -> datetime | None:
-        self._refuse(Operation.RENEW)
-
-    def stop(self, target: Target, deadline: float) -> Instance:
-        self._refuse(Operation.STOP)
-
-    def start(self, target: Target, deadline: float) -> Instance:
-        self._refuse(Operation.START)
-
     # Pause and resume: accepted at once, and then watched.
 
     def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
@@ -237,9 +223,6 @@ class LambdaMicrovmAdapter(ThroughExecd):
             raise _missing(target)
         return seen
 
-    def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        self._refuse(Operation.CALL_OFF)
-
     def _incarnation(self, target: Target, transition: Transition) -> Microvm:
         seen = self._find(target)
         if transition.incarnation and self._instance(seen, target.owner).incarnation != transition.incarnation:
@@ -254,24 +237,6 @@ class LambdaMicrovmAdapter(ThroughExecd):
         return Transitioned(progress, made, made.message)
 
     # What there is not.
-
-    def snapshot(self, target: Target, request: SnapshotRequest, deadline: float) -> SnapshotInfo:
-        self._refuse(Operation.SNAPSHOT)
-
-    def snapshot_get(self, owner: Owner, ref: str) -> SnapshotInfo:
-        self._refuse(Operation.SNAPSHOT_GET)
-
-    def snapshot_delete(self, owner: Owner, ref: str) -> None:
-        self._refuse(Operation.SNAPSHOT_DELETE)
-
-    def port_expose(self, target: Target, port: int, seconds: int) -> Exposure:
-        self._refuse(Operation.PORT_EXPOSE)
-
-    def port_revoke(self, target: Target, port: int) -> None:
-        self._refuse(Operation.PORT_REVOKE)
-
-    def egress_set(self, target: Target, rules: EgressRules) -> None:
-        self._refuse(Operation.EGRESS_SET)
 
     def close(self) -> None:
         self._api.http.close()
@@ -311,9 +276,6 @@ class LambdaMicrovmAdapter(ThroughExecd):
 
     def _instance(self, seen: Microvm, owner: Owner) -> Instance:
         return seen.instance(owner, self._config.lifetime_seconds)
-
-    def _refuse(self, operation: Operation) -> NoReturn:
-        raise unsupported(self, operation, self._pool)
 
 
 def _missing(target: Target) -> NotFound:

@@ -15,26 +15,18 @@ from differently_core.contract import (
     AdapterContext,
     Capabilities,
     Capacity,
-    Catalog,
     CommandResult,
     CreateRequest,
     Declaration,
-    EgressRules,
     ExecEvent,
-    Exposure,
     Info,
     Instance,
     Instances,
+    NotOffered,
     Observations,
     Operation,
-    Owner,
-    SnapshotInfo,
-    SnapshotRequest,
     Target,
-    Transition,
-    Transitioned,
     Unsupported,
-    unsupported,
 )
 from differently_core.errors import InvalidRequest, NotFound
 from differently_core.model import features
@@ -74,7 +66,7 @@ _NEVER: Final[Declaration] = {
 }
 
 
-class AzureSessionsAdapter(ThroughInside):
+class AzureSessionsAdapter(ThroughInside, NotOffered):
     kind: ClassVar[str] = "azure-sessions"
     operations: ClassVar[Declaration] = {**dict.fromkeys(Operation, SUPPORTED), **_NEVER}
 
@@ -111,9 +103,6 @@ class AzureSessionsAdapter(ThroughInside):
 
     def verify_credential(self) -> None:
         as_outage(self._api.look)
-
-    def discover(self) -> Catalog:
-        raise unsupported(self, Operation.DISCOVER, self._pool)
 
     # Lifecycle.
 
@@ -177,41 +166,6 @@ class AzureSessionsAdapter(ThroughInside):
     def _inside(self, target: Target) -> Inside:
         shell = SessionShell(self._api, self._find(target).identifier)
         return Inside(shell, self._clock, Carriers(upload=shell.upload))
-
-    # What sessions do not have.
-
-    def stop(self, target: Target, deadline: float) -> Instance:
-        raise unsupported(self, Operation.STOP, self._pool)
-
-    def start(self, target: Target, deadline: float) -> Instance:
-        raise unsupported(self, Operation.START, self._pool)
-
-    def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.PAUSE, self._pool)
-
-    def resume(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.RESUME, self._pool)
-
-    def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.CALL_OFF, self._pool)
-
-    def snapshot(self, target: Target, request: SnapshotRequest, deadline: float) -> SnapshotInfo:
-        raise unsupported(self, Operation.SNAPSHOT, self._pool)
-
-    def snapshot_get(self, owner: Owner, ref: str) -> SnapshotInfo:
-        raise unsupported(self, Operation.SNAPSHOT_GET, self._pool)
-
-    def snapshot_delete(self, owner: Owner, ref: str) -> None:
-        raise unsupported(self, Operation.SNAPSHOT_DELETE, self._pool)
-
-    def port_expose(self, target: Target, port: int, seconds: int) -> Exposure:
-        raise unsupported(self, Operation.PORT_EXPOSE, self._pool)
-
-    def port_revoke(self, target: Target, port: int) -> None:
-        raise unsupported(self, Operation.PORT_REVOKE, self._pool)
-
-    def egress_set(self, target: Target, rules: EgressRules) -> None:
-        raise unsupported(self, Operation.EGRESS_SET, self._pool)
 
     def close(self) -> None:
         self._api.close()

@@ -7,7 +7,6 @@ plane is, so nothing about a sandbox is kept between calls.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import ClassVar, Final
 
 from differently_core.contract import (
@@ -15,25 +14,17 @@ from differently_core.contract import (
     AdapterContext,
     Capabilities,
     Capacity,
-    Catalog,
     CreateRequest,
     Declaration,
-    EgressRules,
-    Exposure,
     Info,
     Instance,
     Instances,
     InstanceState,
+    NotOffered,
     Observations,
     Operation,
-    Owner,
-    SnapshotInfo,
-    SnapshotRequest,
     Target,
-    Transition,
-    Transitioned,
     Unsupported,
-    unsupported,
 )
 from differently_core.errors import (
     InvalidState,
@@ -79,7 +70,7 @@ _NEVER: Final[Declaration] = {
 }
 
 
-class BlaxelAdapter(ThroughInside):
+class BlaxelAdapter(ThroughInside, NotOffered):
     kind: ClassVar[str] = "blaxel"
     operations: ClassVar[Declaration] = {**dict.fromkeys(Operation, SUPPORTED), **_NEVER}
 
@@ -118,9 +109,6 @@ class BlaxelAdapter(ThroughInside):
 
     def verify_credential(self) -> None:
         as_outage(self._api.look)
-
-    def discover(self) -> Catalog:
-        raise unsupported(self, Operation.DISCOVER, self._pool)
 
     # Lifecycle.
 
@@ -161,9 +149,6 @@ class BlaxelAdapter(ThroughInside):
             self._clock.sleep(pause)
             pause = min(LOOK_SECONDS_MAX, pause * 1.5)
 
-    def renew(self, target: Target, until: datetime) -> datetime | None:
-        raise unsupported(self, Operation.RENEW, self._pool)
-
     # Commands, jobs and files.
 
     def _inside(self, target: Target) -> Inside:
@@ -171,45 +156,6 @@ class BlaxelAdapter(ThroughInside):
         place = parse_endpoint(seen.metadata.url or "", self._config.rules())
         plane = DataPlane(self._api.http, place, self._api.headers, self._clock)
         return Inside(plane, self._clock, Carriers(plane.upload, plane.download))
-
-    # What Blaxel does not have, or does by itself.
-
-    def stop(self, target: Target, deadline: float) -> Instance:
-        raise unsupported(self, Operation.STOP, self._pool)
-
-    def start(self, target: Target, deadline: float) -> Instance:
-        raise unsupported(self, Operation.START, self._pool)
-
-    def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.PAUSE, self._pool)
-
-    def resume(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.RESUME, self._pool)
-
-    def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.CALL_OFF, self._pool)
-
-    # Snapshots.
-
-    def snapshot(self, target: Target, request: SnapshotRequest, deadline: float) -> SnapshotInfo:
-        raise unsupported(self, Operation.SNAPSHOT, self._pool)
-
-    def snapshot_get(self, owner: Owner, ref: str) -> SnapshotInfo:
-        raise unsupported(self, Operation.SNAPSHOT_GET, self._pool)
-
-    def snapshot_delete(self, owner: Owner, ref: str) -> None:
-        raise unsupported(self, Operation.SNAPSHOT_DELETE, self._pool)
-
-    # Ports and egress.
-
-    def port_expose(self, target: Target, port: int, seconds: int) -> Exposure:
-        raise unsupported(self, Operation.PORT_EXPOSE, self._pool)
-
-    def port_revoke(self, target: Target, port: int) -> None:
-        raise unsupported(self, Operation.PORT_REVOKE, self._pool)
-
-    def egress_set(self, target: Target, rules: EgressRules) -> None:
-        raise unsupported(self, Operation.EGRESS_SET, self._pool)
 
     def close(self) -> None:
         self._api.http.close()

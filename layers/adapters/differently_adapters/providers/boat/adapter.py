@@ -22,12 +22,11 @@ from differently_core.contract import (
     Catalog,
     CreateRequest,
     Declaration,
-    EgressRules,
-    Exposure,
     Info,
     Instance,
     Instances,
     InstanceState,
+    NotOffered,
     Observations,
     Operation,
     Owner,
@@ -35,8 +34,6 @@ from differently_core.contract import (
     SnapshotKind,
     SnapshotRequest,
     Target,
-    Transition,
-    Transitioned,
     Unsupported,
     unsupported,
 )
@@ -78,7 +75,7 @@ _NEVER: Final[Declaration] = {
 }
 
 
-class BoatAdapter(ThroughInside):
+class BoatAdapter(ThroughInside, NotOffered):
     kind: ClassVar[str] = "boat"
     operations: ClassVar[Declaration] = {**dict.fromkeys(Operation, SUPPORTED), **_NEVER}
 
@@ -262,15 +259,6 @@ class BoatAdapter(ThroughInside):
             if now.at in {wanted, InstanceState.ERROR} or not waits.again():
                 return now.instance()
 
-    def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.PAUSE, self._pool)
-
-    def resume(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.RESUME, self._pool)
-
-    def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.CALL_OFF, self._pool)
-
     # Snapshots.
 
     def snapshot(self, target: Target, request: SnapshotRequest, deadline: float) -> SnapshotInfo:
@@ -290,17 +278,6 @@ class BoatAdapter(ThroughInside):
                 raise
             return
         self._api.snapshot_delete(seen.name)
-
-    # Ports and egress.
-
-    def port_expose(self, target: Target, port: int, seconds: int) -> Exposure:
-        raise unsupported(self, Operation.PORT_EXPOSE, self._pool)
-
-    def port_revoke(self, target: Target, port: int) -> None:
-        raise unsupported(self, Operation.PORT_REVOKE, self._pool)
-
-    def egress_set(self, target: Target, rules: EgressRules) -> None:
-        raise unsupported(self, Operation.EGRESS_SET, self._pool)
 
     def close(self) -> None:
         self._api.http.close()

@@ -19,12 +19,12 @@ from differently_core.contract import (
     Catalog,
     CreateRequest,
     Declaration,
-    EgressRules,
     Exposure,
     Info,
     Instance,
     Instances,
     InstanceState,
+    NotOffered,
     Observations,
     Operation,
     Owner,
@@ -80,7 +80,7 @@ def declared(config: CubeSandboxConfig) -> Declaration:
     return entries
 
 
-class CubeSandboxAdapter(ThroughInside):
+class CubeSandboxAdapter(ThroughInside, NotOffered):
     kind: ClassVar[str] = "cubesandbox"
     operations: ClassVar[Declaration] = {**dict.fromkeys(Operation, SUPPORTED), **_NEVER}
     """Of the kind; a pool's own declaration depends on its configuration and takes this one's place."""
@@ -181,12 +181,6 @@ class CubeSandboxAdapter(ThroughInside):
 
     # Pause and resume. CubeSandbox has no other stop.
 
-    def stop(self, target: Target, deadline: float) -> Instance:
-        raise unsupported(self, Operation.STOP, self._pool)
-
-    def start(self, target: Target, deadline: float) -> Instance:
-        raise unsupported(self, Operation.START, self._pool)
-
     def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
         """Accepted first and done later. While it is under way some releases tell the sandbox as running."""
         waits = Waits(self._clock, self._clock.monotonic() + deadline)
@@ -219,9 +213,6 @@ class CubeSandboxAdapter(ThroughInside):
                 return Transitioned(Progress.FAILED, seen.instance(), "CubeSandbox did not resume the sandbox.")
             case _:
                 return Transitioned(Progress.UNDERWAY, seen.instance())
-
-    def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.CALL_OFF, self._pool)
 
     def _unnamed(self, target: Target, transition: Transition) -> SandboxRead:
         seen = self._find(target)
@@ -259,12 +250,6 @@ class CubeSandboxAdapter(ThroughInside):
         if port == envd.PORT:
             raise InvalidRequest(f"Port {port} belongs to the sandbox's own agent.", field="port")
         return Exposure(port, self._config.port_url(self._running(target).sandbox_id, port))
-
-    def port_revoke(self, target: Target, port: int) -> None:
-        raise unsupported(self, Operation.PORT_REVOKE, self._pool)
-
-    def egress_set(self, target: Target, rules: EgressRules) -> None:
-        raise unsupported(self, Operation.EGRESS_SET, self._pool)
 
     def close(self) -> None:
         self._api.http.close()

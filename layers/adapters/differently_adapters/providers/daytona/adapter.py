@@ -16,7 +16,6 @@ from differently_core.contract import (
     AdapterContext,
     Capabilities,
     Capacity,
-    Catalog,
     CreateRequest,
     Declaration,
     EgressRules,
@@ -26,6 +25,7 @@ from differently_core.contract import (
     Instance,
     Instances,
     InstanceState,
+    NotOffered,
     Observations,
     Operation,
     Owner,
@@ -33,8 +33,6 @@ from differently_core.contract import (
     SnapshotKind,
     SnapshotRequest,
     Target,
-    Transition,
-    Transitioned,
     Unsupported,
     unsupported,
 )
@@ -80,7 +78,7 @@ _NEVER: Final[Declaration] = {
 }
 
 
-class DaytonaAdapter(ThroughInside):
+class DaytonaAdapter(ThroughInside, NotOffered):
     kind: ClassVar[str] = "daytona"
     operations: ClassVar[Declaration] = {**dict.fromkeys(Operation, SUPPORTED), **_NEVER}
 
@@ -124,9 +122,6 @@ class DaytonaAdapter(ThroughInside):
 
     def verify_credential(self) -> None:
         as_outage(self._api.look)
-
-    def discover(self) -> Catalog:
-        raise unsupported(self, Operation.DISCOVER, self._pool)
 
     # Lifecycle.
 
@@ -228,15 +223,6 @@ class DaytonaAdapter(ThroughInside):
             self._clock.sleep(pause)
             pause = min(POLL_SECONDS_MAX, pause * 1.5)
 
-    def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.PAUSE, self._pool)
-
-    def resume(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.RESUME, self._pool)
-
-    def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.CALL_OFF, self._pool)
-
     # Snapshots.
 
     def snapshot(self, target: Target, request: SnapshotRequest, deadline: float) -> SnapshotInfo:
@@ -265,9 +251,6 @@ class DaytonaAdapter(ThroughInside):
         lasting = min(seconds, PORT_SECONDS_MAX)
         expires = self._clock.now() + timedelta(seconds=lasting)
         return Exposure(port, self._api.preview(seen.id, port, lasting), expires)
-
-    def port_revoke(self, target: Target, port: int) -> None:
-        raise unsupported(self, Operation.PORT_REVOKE, self._pool)
 
     def egress_set(self, target: Target, rules: EgressRules) -> None:
         wanted = egress.body(rules)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
 from typing import ClassVar
 
 from differently_core import errors
@@ -17,13 +16,10 @@ from differently_core.contract import (
     AdapterContext,
     Capabilities,
     Capacity,
-    Catalog,
     CommandResult,
     CreateRequest,
     Declaration,
-    EgressRules,
     ExecEvent,
-    Exposure,
     FileContent,
     Files,
     Info,
@@ -31,6 +27,7 @@ from differently_core.contract import (
     Instances,
     InstanceState,
     JobOutput,
+    NotOffered,
     Observations,
     Operation,
     Owner,
@@ -38,8 +35,6 @@ from differently_core.contract import (
     SnapshotKind,
     SnapshotRequest,
     Target,
-    Transition,
-    Transitioned,
     Unsupported,
     unsupported,
 )
@@ -62,7 +57,7 @@ FEATURES = frozenset(
 )  # fmt: skip
 
 
-class DevhostAdapter:
+class DevhostAdapter(NotOffered):
     kind: ClassVar[str] = "devhost"
     operations: ClassVar[Declaration] = {
         **dict.fromkeys(Operation, SUPPORTED),
@@ -248,35 +243,6 @@ class DevhostAdapter:
             for meta, directory in self._root.all(installation):
                 with contextlib.suppress(errors.DifferentlyError):
                     tracking.end_all(directory.processes, meta.sandbox, self._clock)
-
-    # What a directory cannot do.
-
-    def renew(self, target: Target, until: datetime) -> datetime | None:
-        raise unsupported(self, Operation.RENEW, self._pool)
-
-    def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.PAUSE, self._pool)
-
-    def resume(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.RESUME, self._pool)
-
-    def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.CALL_OFF, self._pool)
-
-    def port_expose(self, target: Target, port: int, seconds: int) -> Exposure:
-        raise unsupported(self, Operation.PORT_EXPOSE, self._pool)
-
-    def port_revoke(self, target: Target, port: int) -> None:
-        raise unsupported(self, Operation.PORT_REVOKE, self._pool)
-
-    def egress_set(self, target: Target, rules: EgressRules) -> None:
-        raise unsupported(self, Operation.EGRESS_SET, self._pool)
-
-    def discover(self) -> Catalog:
-        raise unsupported(self, Operation.DISCOVER, self._pool)
-
-    def verify_credential(self) -> None:
-        raise unsupported(self, Operation.VERIFY_CREDENTIAL, self._pool)
 
     def close(self) -> None:
         """Nothing is held: every call opens and closes what it needs."""

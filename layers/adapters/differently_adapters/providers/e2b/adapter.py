@@ -25,6 +25,7 @@ from differently_core.contract import (
     Instance,
     Instances,
     InstanceState,
+    NotOffered,
     Observations,
     Operation,
     Owner,
@@ -81,7 +82,7 @@ def declared(config: E2bConfig) -> Declaration:
     return entries
 
 
-class E2bAdapter(ThroughInside):
+class E2bAdapter(ThroughInside, NotOffered):
     kind: ClassVar[str] = "e2b"
     operations: ClassVar[Declaration] = {**dict.fromkeys(Operation, SUPPORTED), **_NEVER}
     """Of the kind; a pool's own declaration depends on its configuration and takes this one's place."""
@@ -178,12 +179,6 @@ class E2bAdapter(ThroughInside):
 
     # Pause and resume. E2B has no other stop, and answers both when they are done.
 
-    def stop(self, target: Target, deadline: float) -> Instance:
-        raise unsupported(self, Operation.STOP, self._pool)
-
-    def start(self, target: Target, deadline: float) -> Instance:
-        raise unsupported(self, Operation.START, self._pool)
-
     def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
         seen = self._incarnation(target, transition)
         if transition.observe_only or seen.at is InstanceState.PAUSED:
@@ -207,9 +202,6 @@ class E2bAdapter(ThroughInside):
             seconds = min(RESUMED_SECONDS, self._config.timeout_seconds_max)
             self._api.connect(seen.sandbox_id, seconds, deadline)
         return self._looked_again(target, InstanceState.RUNNING)
-
-    def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.CALL_OFF, self._pool)
 
     def _incarnation(self, target: Target, transition: Transition) -> SandboxRead:
         seen = self._find(target)
@@ -253,9 +245,6 @@ class E2bAdapter(ThroughInside):
             raise InvalidRequest(f"Port {port} belongs to the sandbox's own agent.", field="port")
         seen = self._running(target)
         return Exposure(port, self._config.port_url(seen.sandbox_id, seen.domain or self._config.domain, port))
-
-    def port_revoke(self, target: Target, port: int) -> None:
-        raise unsupported(self, Operation.PORT_REVOKE, self._pool)
 
     def egress_set(self, target: Target, rules: EgressRules) -> None:
         wanted = egress.body(rules)

@@ -6,7 +6,6 @@ Every call looks at the machine first and checks its metadata; nothing about a s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 from typing import ClassVar, Final
 
 from differently_core.contract import (
@@ -14,27 +13,19 @@ from differently_core.contract import (
     AdapterContext,
     Capabilities,
     Capacity,
-    Catalog,
     CommandResult,
     CreateRequest,
     Declaration,
-    EgressRules,
     ExecEvent,
-    Exposure,
     Info,
     Instance,
     Instances,
     InstanceState,
+    NotOffered,
     Observations,
     Operation,
-    Owner,
-    SnapshotInfo,
-    SnapshotRequest,
     Target,
-    Transition,
-    Transitioned,
     Unsupported,
-    unsupported,
 )
 from differently_core.errors import (
     InvalidState,
@@ -80,7 +71,7 @@ _NEVER: Final[Declaration] = {
 }
 
 
-class FlyAdapter(ThroughInside):
+class FlyAdapter(ThroughInside, NotOffered):
     kind: ClassVar[str] = "fly"
     operations: ClassVar[Declaration] = {**dict.fromkeys(Operation, SUPPORTED), **_NEVER}
 
@@ -122,9 +113,6 @@ class FlyAdapter(ThroughInside):
     def verify_credential(self) -> None:
         as_outage(self._api.look)
 
-    def discover(self) -> Catalog:
-        raise unsupported(self, Operation.DISCOVER, self._pool)
-
     # Lifecycle.
 
     def create(self, request: CreateRequest, deadline: float) -> Instance:
@@ -156,9 +144,6 @@ class FlyAdapter(ThroughInside):
         self._api.delete(ref)
         if not self._reached(ref, None, DELETE_SECONDS):
             raise ProviderUnavailable("Fly has not destroyed the machine yet.")
-
-    def renew(self, target: Target, until: datetime) -> datetime | None:
-        raise unsupported(self, Operation.RENEW, self._pool)
 
     # Commands, jobs and files.
 
@@ -212,37 +197,6 @@ class FlyAdapter(ThroughInside):
                 return False
             self._clock.sleep(pause)
             pause = min(LOOK_SECONDS_MAX, pause * 1.5)
-
-    def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.PAUSE, self._pool)
-
-    def resume(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.RESUME, self._pool)
-
-    def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.CALL_OFF, self._pool)
-
-    # Snapshots.
-
-    def snapshot(self, target: Target, request: SnapshotRequest, deadline: float) -> SnapshotInfo:
-        raise unsupported(self, Operation.SNAPSHOT, self._pool)
-
-    def snapshot_get(self, owner: Owner, ref: str) -> SnapshotInfo:
-        raise unsupported(self, Operation.SNAPSHOT_GET, self._pool)
-
-    def snapshot_delete(self, owner: Owner, ref: str) -> None:
-        raise unsupported(self, Operation.SNAPSHOT_DELETE, self._pool)
-
-    # Ports and egress.
-
-    def port_expose(self, target: Target, port: int, seconds: int) -> Exposure:
-        raise unsupported(self, Operation.PORT_EXPOSE, self._pool)
-
-    def port_revoke(self, target: Target, port: int) -> None:
-        raise unsupported(self, Operation.PORT_REVOKE, self._pool)
-
-    def egress_set(self, target: Target, rules: EgressRules) -> None:
-        raise unsupported(self, Operation.EGRESS_SET, self._pool)
 
     def close(self) -> None:
         self._api.http.close()

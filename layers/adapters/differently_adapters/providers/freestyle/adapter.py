@@ -7,7 +7,7 @@ account, so a create that is repeated meets the first.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import ClassVar, Final
 
@@ -21,13 +21,12 @@ from differently_core.contract import (
     Catalog,
     CreateRequest,
     Declaration,
-    EgressRules,
-    ExecEvent,
     Exposure,
     Info,
     Instance,
     Instances,
     InstanceState,
+    NotOffered,
     Observations,
     Operation,
     Owner,
@@ -50,7 +49,6 @@ from differently_core.errors import (
     SandboxFailed,
 )
 from differently_core.model import features
-from differently_core.model.exec import ExecRequest
 
 from ...inside import Inside, ThroughInside
 from ...observing import each_observed
@@ -83,7 +81,7 @@ def declared(config: FreestyleConfig) -> Declaration:
     return entries
 
 
-class FreestyleAdapter(ThroughInside):
+class FreestyleAdapter(ThroughInside, NotOffered):
     kind: ClassVar[str] = "freestyle"
     operations: ClassVar[Declaration] = {**dict.fromkeys(Operation, SUPPORTED), **_NEVER}
     """Of the kind; a pool's own declaration depends on its configuration and takes this one's place."""
@@ -217,8 +215,7 @@ class FreestyleAdapter(ThroughInside):
 
     # Commands, jobs and files.
 
-    def exec_stream(self, target: Target, request: ExecRequest, quiet_seconds: float) -> Iterator[ExecEvent]:
-        raise unsupported(self, Operation.EXEC_STREAM, self._pool)
+    exec_stream = NotOffered.exec_stream
 
     def _inside(self, target: Target) -> Inside:
         return Inside(self._shell(self._running(target)), self._clock)
@@ -284,9 +281,6 @@ class FreestyleAdapter(ThroughInside):
         made = self._started(seen, target.owner, deadline)
         return Transitioned(Progress.DONE if made.state is InstanceState.RUNNING else Progress.UNDERWAY, made)
 
-    def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.CALL_OFF, self._pool)
-
     def _incarnation(self, target: Target, transition: Transition) -> VmRead:
         seen = self._find(target)
         if transition.incarnation:
@@ -340,9 +334,6 @@ class FreestyleAdapter(ThroughInside):
     def _need_ports(self, operation: Operation) -> None:
         if not self._config.public_ports:
             raise unsupported(self, operation, self._pool)
-
-    def egress_set(self, target: Target, rules: EgressRules) -> None:
-        raise unsupported(self, Operation.EGRESS_SET, self._pool)
 
     def close(self) -> None:
         self._api.http.close()

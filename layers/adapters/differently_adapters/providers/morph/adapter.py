@@ -19,15 +19,14 @@ from differently_core.contract import (
     AdapterContext,
     Capabilities,
     Capacity,
-    Catalog,
     CreateRequest,
     Declaration,
-    EgressRules,
     Exposure,
     Info,
     Instance,
     Instances,
     InstanceState,
+    NotOffered,
     Observations,
     Operation,
     Owner,
@@ -85,7 +84,7 @@ def declared(config: MorphConfig) -> Declaration:
     return entries
 
 
-class MorphAdapter(ThroughInside):
+class MorphAdapter(ThroughInside, NotOffered):
     kind: ClassVar[str] = "morph"
     operations: ClassVar[Declaration] = {**dict.fromkeys(Operation, SUPPORTED), **_NEVER}
     """Of the kind; a pool's own declaration depends on its configuration and takes this one's place."""
@@ -127,9 +126,6 @@ class MorphAdapter(ThroughInside):
 
     def verify_credential(self) -> None:
         as_outage(self._api.look)
-
-    def discover(self) -> Catalog:
-        raise unsupported(self, Operation.DISCOVER, self._pool)
 
     # Lifecycle.
 
@@ -226,12 +222,6 @@ class MorphAdapter(ThroughInside):
 
     # Pause and resume.
 
-    def stop(self, target: Target, deadline: float) -> Instance:
-        raise unsupported(self, Operation.STOP, self._pool)
-
-    def start(self, target: Target, deadline: float) -> Instance:
-        raise unsupported(self, Operation.START, self._pool)
-
     def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
         waits = Waits(self._clock, self._clock.monotonic() + deadline)
         seen = self._unnamed(target, transition)
@@ -261,9 +251,6 @@ class MorphAdapter(ThroughInside):
                 return _stands(now, wanted)
             if not waits.again():
                 return Transitioned(Progress.UNDERWAY, now.instance())
-
-    def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.CALL_OFF, self._pool)
 
     def _unnamed(self, target: Target, transition: Transition) -> InstanceRead:
         seen = self._find(target)
@@ -351,9 +338,6 @@ class MorphAdapter(ThroughInside):
     def _need_ports(self, operation: Operation) -> None:
         if not self._config.public_ports:
             raise unsupported(self, operation, self._pool)
-
-    def egress_set(self, target: Target, rules: EgressRules) -> None:
-        raise unsupported(self, Operation.EGRESS_SET, self._pool)
 
     def close(self) -> None:
         self._api.http.close()

@@ -7,7 +7,6 @@ Nothing about a sandbox is kept between calls.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import ClassVar, Final
 
 from differently_core.contract import (
@@ -15,25 +14,17 @@ from differently_core.contract import (
     AdapterContext,
     Capabilities,
     Capacity,
-    Catalog,
     CreateRequest,
     Declaration,
-    EgressRules,
-    Exposure,
     Info,
     Instance,
     Instances,
     InstanceState,
+    NotOffered,
     Observations,
     Operation,
-    Owner,
-    SnapshotInfo,
-    SnapshotRequest,
     Target,
-    Transition,
-    Transitioned,
     Unsupported,
-    unsupported,
 )
 from differently_core.errors import (
     InvalidState,
@@ -81,7 +72,7 @@ _NEVER: Final[Declaration] = {
 }
 
 
-class NorthflankAdapter(ThroughInside):
+class NorthflankAdapter(ThroughInside, NotOffered):
     kind: ClassVar[str] = "northflank"
     operations: ClassVar[Declaration] = {**dict.fromkeys(Operation, SUPPORTED), **_NEVER}
 
@@ -121,9 +112,6 @@ class NorthflankAdapter(ThroughInside):
     def verify_credential(self) -> None:
         as_outage(self._api.look)
 
-    def discover(self) -> Catalog:
-        raise unsupported(self, Operation.DISCOVER, self._pool)
-
     # Lifecycle.
 
     def create(self, request: CreateRequest, deadline: float) -> Instance:
@@ -157,49 +145,11 @@ class NorthflankAdapter(ThroughInside):
             if not waits.again():
                 raise ProviderUnavailable("Northflank has not deleted the service yet.")
 
-    def renew(self, target: Target, until: datetime) -> datetime | None:
-        raise unsupported(self, Operation.RENEW, self._pool)
-
     # Commands, jobs and files.
 
     def _inside(self, target: Target) -> Inside:
         shell = NorthflankShell(self._api, self._running(target).id, self._clock)
         return Inside(shell, self._clock, Carriers(upload=shell.upload))
-
-    # What Northflank has no safe way for.
-
-    def stop(self, target: Target, deadline: float) -> Instance:
-        raise unsupported(self, Operation.STOP, self._pool)
-
-    def start(self, target: Target, deadline: float) -> Instance:
-        raise unsupported(self, Operation.START, self._pool)
-
-    def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.PAUSE, self._pool)
-
-    def resume(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.RESUME, self._pool)
-
-    def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.CALL_OFF, self._pool)
-
-    def snapshot(self, target: Target, request: SnapshotRequest, deadline: float) -> SnapshotInfo:
-        raise unsupported(self, Operation.SNAPSHOT, self._pool)
-
-    def snapshot_get(self, owner: Owner, ref: str) -> SnapshotInfo:
-        raise unsupported(self, Operation.SNAPSHOT_GET, self._pool)
-
-    def snapshot_delete(self, owner: Owner, ref: str) -> None:
-        raise unsupported(self, Operation.SNAPSHOT_DELETE, self._pool)
-
-    def port_expose(self, target: Target, port: int, seconds: int) -> Exposure:
-        raise unsupported(self, Operation.PORT_EXPOSE, self._pool)
-
-    def port_revoke(self, target: Target, port: int) -> None:
-        raise unsupported(self, Operation.PORT_REVOKE, self._pool)
-
-    def egress_set(self, target: Target, rules: EgressRules) -> None:
-        raise unsupported(self, Operation.EGRESS_SET, self._pool)
 
     def close(self) -> None:
         self._api.http.close()

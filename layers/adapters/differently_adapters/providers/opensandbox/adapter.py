@@ -24,6 +24,7 @@ from differently_core.contract import (
     Instance,
     Instances,
     InstanceState,
+    NotOffered,
     Observations,
     Operation,
     Owner,
@@ -98,7 +99,7 @@ def declared(config: OpenSandboxConfig) -> Declaration:
     return entries
 
 
-class OpenSandboxAdapter(ThroughExecd):
+class OpenSandboxAdapter(ThroughExecd, NotOffered):
     kind: ClassVar[str] = "opensandbox"
     operations: ClassVar[Declaration] = {**dict.fromkeys(Operation, SUPPORTED), **_NEVER}
     """Of the kind; a pool's own declaration depends on its configuration and takes this one's place."""
@@ -315,9 +316,6 @@ class OpenSandboxAdapter(ThroughExecd):
         made = self._mover.resumed(target, deadline)
         return Transitioned(Progress.DONE if made.state is InstanceState.RUNNING else Progress.UNDERWAY, made)
 
-    def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        self._refuse(Operation.CALL_OFF)
-
     def _incarnation(self, target: Target, transition: Transition) -> SandboxRead:
         seen = self._find(target)
         if transition.incarnation and self._observed(seen).incarnation != transition.incarnation:
@@ -386,9 +384,6 @@ class OpenSandboxAdapter(ThroughExecd):
                 operation=Operation.PORT_EXPOSE.value, pool=self._pool, adapter=self.kind, reason="no_signed_ports",
             )  # fmt: skip
         return Exposure(port, f"{self._config.port_scheme}://{found.endpoint}", expires)
-
-    def port_revoke(self, target: Target, port: int) -> None:
-        self._refuse(Operation.PORT_REVOKE)
 
     def egress_set(self, target: Target, rules: EgressRules) -> None:
         """In force are the rules given, within the pool's own."""

@@ -16,7 +16,6 @@ from differently_core.contract import (
     AdapterContext,
     Capabilities,
     Capacity,
-    Catalog,
     CreateRequest,
     Declaration,
     EgressRules,
@@ -25,15 +24,11 @@ from differently_core.contract import (
     Instance,
     Instances,
     InstanceState,
+    NotOffered,
     Observations,
     Operation,
-    Owner,
-    SnapshotInfo,
-    SnapshotRequest,
     Supported,
     Target,
-    Transition,
-    Transitioned,
     Unsupported,
     unsupported,
 )
@@ -84,7 +79,7 @@ def declared(config: VercelConfig) -> Declaration:
     return entries
 
 
-class VercelAdapter(ThroughInside):
+class VercelAdapter(ThroughInside, NotOffered):
     kind: ClassVar[str] = "vercel"
     operations: ClassVar[Declaration] = {**dict.fromkeys(Operation, SUPPORTED), **_NEVER}
     """Of the kind; a pool's own declaration depends on its configuration and takes this one's place."""
@@ -130,9 +125,6 @@ class VercelAdapter(ThroughInside):
 
     def verify_credential(self) -> None:
         as_outage(self._api.look)
-
-    def discover(self) -> Catalog:
-        raise unsupported(self, Operation.DISCOVER, self._pool)
 
     # Lifecycle.
 
@@ -206,26 +198,6 @@ class VercelAdapter(ThroughInside):
             seen = self._find(target)
         return seen
 
-    def pause(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.PAUSE, self._pool)
-
-    def resume(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.RESUME, self._pool)
-
-    def call_off(self, target: Target, transition: Transition, deadline: float) -> Transitioned:
-        raise unsupported(self, Operation.CALL_OFF, self._pool)
-
-    # Snapshots.
-
-    def snapshot(self, target: Target, request: SnapshotRequest, deadline: float) -> SnapshotInfo:
-        raise unsupported(self, Operation.SNAPSHOT, self._pool)
-
-    def snapshot_get(self, owner: Owner, ref: str) -> SnapshotInfo:
-        raise unsupported(self, Operation.SNAPSHOT_GET, self._pool)
-
-    def snapshot_delete(self, owner: Owner, ref: str) -> None:
-        raise unsupported(self, Operation.SNAPSHOT_DELETE, self._pool)
-
     # Ports and egress.
 
     def port_expose(self, target: Target, port: int, seconds: int) -> Exposure:
@@ -239,9 +211,6 @@ class VercelAdapter(ThroughInside):
         if url is None:
             raise InvalidRequest("Sandboxes of this pool open only the ports that the pool names.", field="port")
         return Exposure(port, url)
-
-    def port_revoke(self, target: Target, port: int) -> None:
-        raise unsupported(self, Operation.PORT_REVOKE, self._pool)
 
     def egress_set(self, target: Target, rules: EgressRules) -> None:
         """For the session that runs and for those to come; read back for both."""
