@@ -135,14 +135,20 @@ def test_a_server_that_is_not_there_is_told(call: Call, monkeypatch: pytest.Monk
     assert "dk_x" not in done.err
 
 
-def test_files_go_in_and_out_byte_for_byte(call: Call, sandbox: str, here: Path) -> None:
-    content = bytes(range(256)) * 20_000
+def test_files_go_in_and_out_byte_for_byte(
+    call: Call, sandbox: str, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = bytes(range(256)) * (6 * 4096)
     (here / "in.bin").write_bytes(content)
     assert call("sandbox", "cp", "in.bin", f"{sandbox}:data/").code == 0
     assert "in.bin" in call("sandbox", "ls", sandbox, "data").out
     assert call("sandbox", "cp", f"{sandbox}:data/in.bin", "out.bin").code == 0
     assert (here / "out.bin").read_bytes() == content
     assert call("sandbox", "cp", f"{sandbox}:data/in.bin", "-").raw == content
+    with (here / "in.bin").open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        assert call("sandbox", "cp", "-", f"{sandbox}:data/piped.bin").code == 0
+    assert call("sandbox", "cp", f"{sandbox}:data/piped.bin", "-").raw == content
     both = call("sandbox", "cp", "a", "b")
     assert (both.code, "ID:PATH" in both.err) == (2, True)
 

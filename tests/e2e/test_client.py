@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 import differently
@@ -120,6 +122,40 @@ def test_files_of_any_size_come_back_as_they_went(sandbox: Sandbox, tmp_path: Pa
     assert max(moved, default=0) == size
     assert [found.name for found in sandbox.files.list("-odd name")] == ["ü'$x.bin"]
     assert sandbox.run("ls -A").stdout == "-odd name\n"
+
+
+def test_six_mebibytes_are_sent_to_the_bucket_and_nobody_logs_where(
+    sandbox: Sandbox, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    content = bytes(range(256)) * (6 * 4096)
+    (tmp_path / "up").write_bytes(content)
+    sandbox.files.upload(tmp_path / "up", "a/b.bin")
+    assert sandbox.files.read("a/b.bin") == content
+    assert sandbox.run("ls -A a").stdout == "b.bin\n"
+    told = caplog.text
+    assert "HTTP Request: PUT http://127.0.0.1" in told or "HTTP Request: PUT http://localhost" in told
+    assert "Signature" not in told
+    assert "uploads/org_" not in told
+
+
+class WithoutUploads(httpx.HTTPTransport):
+    """As a server that is older."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/uploads"):
+            return httpx.Response(404, json={"error": {"code": "not_found", "message": "There is no such route."}})
+        return super().handle_request(request)
+
+
+def test_a_server_without_uploads_gets_parts_that_are_joined(plane: Plane) -> None:
+    content = b"0123456789abcdef\xff\x00" * 500_000
+    access = plane.access
+    older = differently.Client(access["url"], access["tenantKey"], transport=WithoutUploads())
+    with older as client, client.sandboxes.create() as sandbox:
+        sandbox.files.write("-odd name/ü'$x.bin", content)
+        assert sandbox.files.read("-odd name/ü'$x.bin") == content
+        assert [found.name for found in sandbox.files.list("-odd name")] == ["ü'$x.bin"]
 
 
 def test_a_download_that_fails_leaves_nothing(sandbox: Sandbox, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from differently import AsyncClient, Client
 from tests.support.api import World
 
 URL = "https://sandboxes.test"
+STAGING = "staging.example"
 
 
 class WorldTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
@@ -19,20 +20,29 @@ class WorldTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         self.world = world
         self.settles = settles
         self.seen: list[httpx.Request] = []
+        self.pieces: list[int] = []
+        """How long each piece was of the request that was seen last."""
         self.before: Callable[[httpx.Request], httpx.Response | None] = lambda request: None
         self.after: Callable[[httpx.Request, httpx.Response], None] = lambda request, response: None
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        return self._answer(request, request.read())
+        assert isinstance(request.stream, httpx.SyncByteStream)
+        return self._answer(request, list(request.stream))
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        return self._answer(request, await request.aread())
+        assert isinstance(request.stream, httpx.AsyncByteStream)
+        return self._answer(request, [piece async for piece in request.stream])
 
-    def _answer(self, request: httpx.Request, content: bytes) -> httpx.Response:
+    def _answer(self, request: httpx.Request, pieces: list[bytes]) -> httpx.Response:
+        content = b"".join(pieces)
         self.seen.append(request)
+        self.pieces = [len(piece) for piece in pieces]
         instead = self.before(request)
         if instead is not None:
             return instead
+        if request.url.host == STAGING:
+            url = f"https://{STAGING}{request.url.raw_path.decode()}"
+            return httpx.Response(200 if self.world.staging.send({"url": url}, content) else 400)
         is_binary = request.headers.get("content-type") == "application/octet-stream"
         body = content if is_binary else content.decode() or None
         headers = {name.title(): value for name, value in request.headers.items()}

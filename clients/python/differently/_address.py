@@ -40,14 +40,19 @@ def address(text: str) -> Address:
         raise _wrong("has no usable host")
     if parts.query or parts.fragment:
         raise _wrong("must end with its path: a query or fragment has no place in it")
-    loopback = _is_loopback(host.strip("[]"))
+    loopback = is_loopback(host.strip("[]"))
     if parts.scheme == "http" and not loopback:
         raise ConfigurationError(f"A key would be sent to {host} unencrypted. Use https://{host}.")
     path = parts.path.rstrip("/")
     return Address(f"{parts.scheme}://{host.lower()}{'' if port is None else f':{port}'}{path}", loopback)
 
 
-def _is_loopback(host: str) -> bool:
+def is_private_way(scheme: str, host: str) -> bool:
+    """Whether nobody on the way can read what is sent there."""
+    return bool(host) and (scheme == "https" or (scheme == "http" and is_loopback(host)))
+
+
+def is_loopback(host: str) -> bool:
     """This machine, by `localhost` or by an address; a name that merely looks like one is a name."""
     if host.lower() == "localhost":
         return True

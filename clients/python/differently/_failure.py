@@ -4,6 +4,7 @@
     ├── ConfigurationError   no address, no key, or a pair that must not go together
     ├── ConnectionFailed     no answer; `sent` says whether the request may have arrived all the same
     ├── UnexpectedAnswer     something answered that is not this API
+    ├── UploadFailed         a large file did not reach the place that the server named for it
     ├── StreamCut            a stream broke off before its end was told: the command may still run
     ├── WaitTimeout          not in the wanted state within the time that the caller gave
     ├── SandboxEnded         it failed or was deleted while it was waited for
@@ -59,6 +60,19 @@ class UnexpectedAnswer(DifferentlyError):
     @property
     def advice(self) -> str | None:
         return "Check the address: something else seems to answer there."
+
+
+class UploadFailed(DifferentlyError):
+    """A large file did not reach the place that the server named for it. No text holds that address."""
+
+    def __init__(self, message: str, *, repeats: bool) -> None:
+        super().__init__(message)
+        self.repeats = repeats
+        """Whether sending it again may help."""
+
+    @property
+    def advice(self) -> str | None:
+        return "Nothing was written in the sandbox: upload it again. It goes to a host of its own, beside the API."
 
 
 class StreamCut(DifferentlyError):

@@ -6,7 +6,7 @@ together do not come back together. A command is never sent again by itself.
 
 from __future__ import annotations
 
-from ._failure import ApiError, ConnectionFailed, DifferentlyError, UnexpectedAnswer
+from ._failure import ApiError, ConnectionFailed, DifferentlyError, UnexpectedAnswer, UploadFailed
 from ._request import Request
 
 ATTEMPTS_MAX = 5
@@ -47,4 +47,4 @@ def _may_repeat(request: Request, attempts: int, failure: DifferentlyError) -> b
         return failure.code in (PASSING if request.repeat == "always" else REFUSED)
     if isinstance(failure, UnexpectedAnswer):
         return request.repeat == "always" and failure.status in GATEWAY_STATUSES
-    return False
+    return isinstance(failure, UploadFailed) and failure.repeats

@@ -14,6 +14,7 @@ from ._failure import (
     SnapshotFailed,
     StreamCut,
     UnexpectedAnswer,
+    UploadFailed,
     WaitTimeout,
 )
 
@@ -28,6 +29,7 @@ __all__ = [
     "SnapshotFailed",
     "StreamCut",
     "UnexpectedAnswer",
+    "UploadFailed",
     "WaitTimeout",
     *(kind.__name__ for kind in BY_CODE.values()),
 ]

@@ -1,24 +1,35 @@
-"""Files of a sandbox, of any size within its disk: what one call cannot carry goes in parts, unseen."""
+"""Files of a sandbox, of any size within its disk.
+
+What one call cannot carry is sent to an upload. What no upload carries, or goes to a server without uploads, goes in
+parts that a command joins.
+"""
 
 from __future__ import annotations
 
+import io
+import os
 import posixpath
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from .._failure import StreamCut
+from .._codes import InvalidState, MethodNotAllowed, NotFound, ProviderUnavailable, UnsupportedOperation
+from .._failure import DifferentlyError, StreamCut, UnexpectedAnswer
 from .._request import SILENCE_SECONDS, at, request
+from .._upload import LOOK_SECONDS, UPLOAD_BYTES_MAX, WRITE_SECONDS, Moved
 from ..commands import exec_body, result_of
-from ..models import FileInfo
+from ..models import FileInfo, UploadView
 from .transport import AsyncTransport
+from .uploads import announcement, send
 
 PART_BYTES = 4 * 1024 * 1024
 """What one write may carry."""
 JOIN_SECONDS = 240
-Moved = Callable[[int], None]
-"""Told how many bytes were moved so far."""
+WRITE_SILENCE_SECONDS = 120.0
+"""Until an upload is a file; asking again is safe."""
+NO_UPLOADS = (NotFound, MethodNotAllowed, UnsupportedOperation, ProviderUnavailable)
+"""What a server without the route says, and one without a bucket."""
 JOIN = 'cat "$2"/* > "$2.whole" && mv -f "$2.whole" "$1" || { rm -f "$2.whole"; exit 1; }'
 Listing = list[FileInfo]
 
@@ -61,11 +72,10 @@ class AsyncFiles:
     async def write(self, path: str, content: bytes | str) -> None:
         """Write the whole file; parents are made, and the old file stays until the new one is whole."""
         data = content.encode() if isinstance(content, str) else bytes(content)
-        parts = [data[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES)] or [b""]
-        if len(parts) == 1:
-            await self._put(path, parts[0])
+        if len(data) <= PART_BYTES:
+            await self._put(path, data)
             return
-        await self._write_parts(path, iter(parts), lambda moved: None)
+        await self._write_large(path, io.BytesIO(data), len(data), lambda moved: None)
 
     async def delete(self, path: str) -> None:
         """A directory goes with all in it. What is not there counts as deleted."""
@@ -75,13 +85,12 @@ class AsyncFiles:
         """Write a file of this machine there, however large it is."""
         told = moved or (lambda count: None)
         with Path(local).open("rb") as source:
-            first = source.read(PART_BYTES)
-            if len(first) < PART_BYTES:
+            first = source.read(PART_BYTES + 1)
+            if len(first) <= PART_BYTES:
                 await self._put(path, first)
                 told(len(first))
                 return
-            source.seek(0)
-            await self._write_parts(path, _parts(source), told)
+            await self._write_large(path, source, os.fstat(source.fileno()).st_size, told)
 
     async def download(self, path: str, local: str | Path, moved: Moved | None = None) -> None:
         """Read a file there into one here, which appears when it is whole."""
@@ -97,6 +106,42 @@ class AsyncFiles:
             fresh.replace(target)
         finally:
             fresh.unlink(missing_ok=True)
+
+    async def _write_large(self, path: str, source: BinaryIO, size: int, told: Moved) -> None:
+        if size <= UPLOAD_BYTES_MAX and await self._write_uploaded(path, source, told):
+            return
+        source.seek(0)
+        await self._write_parts(path, _parts(source), told)
+
+    async def _write_uploaded(self, path: str, source: BinaryIO, told: Moved) -> bool:
+        """False, with nothing done, when the server takes no uploads."""
+        announced = await announcement(source)
+        try:
+            begun = await self._transport.document(request("POST", self._path("/uploads"), body=announced))
+        except DifferentlyError as failed:
+            if isinstance(failed, NO_UPLOADS) or (isinstance(failed, UnexpectedAnswer) and failed.status in (404, 501)):
+                return False
+            raise
+        upload = UploadView.from_dict(begun)
+        await send(self._transport, upload, source, int(str(announced["size"])), told)
+        await self._make_file(path, upload.id)
+        return True
+
+    async def _make_file(self, path: str, upload: str) -> None:
+        """Asked again it tells what the first call made, or that it is still at it."""
+        asked = request(
+            "PUT", self._path("/content"), query={"path": path, "upload": upload}, silence_seconds=WRITE_SILENCE_SECONDS
+        )
+        waited = 0.0
+        while True:
+            try:
+                await self._transport.document(asked)
+                return
+            except InvalidState as refused:
+                if refused.details.get("status") != "writing" or waited >= WRITE_SECONDS:
+                    raise
+            await self._transport._pause(LOOK_SECONDS)
+            waited += LOOK_SECONDS
 
     async def _write_parts(self, path: str, parts: Iterable[bytes], told: Moved) -> None:
         """Parts beside the file, then joined by a command and moved into place in one step."""

@@ -46,6 +46,7 @@ class AsyncTransport:
     ) -> None:  # fmt: skip
         self.settings = settings
         self._pause = pause
+        self._given = transport
         self._http = httpx.AsyncClient(
             headers={
                 "Authorization": f"Bearer {settings.api_key}",

@@ -48,6 +48,7 @@ class Transport:
     ) -> None:  # fmt: skip
         self.settings = settings
         self._pause = pause
+        self._given = transport
         self._http = httpx.Client(
             headers={
                 "Authorization": f"Bearer {settings.api_key}",

@@ -35,13 +35,24 @@ def _sandbox_and_path(text: str) -> tuple[str, str] | None:
 
 def _in(sandbox: Sandbox, source: str, path: str) -> None:
     if source == "-":
-        sandbox.files.write(_named(path, "stdin"), sys.stdin.buffer.read())
+        _in_from_stdin(sandbox, _named(path, "stdin"))
         return
     local = Path(source)
     if local.is_dir():
         raise typer.BadParameter(f"{source} is a directory; copy an archive of it: tar c {source} | … cp - ID:x.tar")
     with Line(source) as line:
         sandbox.files.upload(local, _named(path, local.name), line.moved(local.stat().st_size))
+
+
+def _in_from_stdin(sandbox: Sandbox, path: str) -> None:
+    """By way of a file, since what is large is read twice."""
+    import shutil
+    import tempfile
+
+    with tempfile.NamedTemporaryFile(prefix="differently-") as kept, Line("stdin") as line:
+        shutil.copyfileobj(sys.stdin.buffer, kept)
+        kept.flush()
+        sandbox.files.upload(kept.name, path, line.moved(Path(kept.name).stat().st_size))
 
 
 def _out(sandbox: Sandbox, path: str, target: str) -> None:

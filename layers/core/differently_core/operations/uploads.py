@@ -137,7 +137,10 @@ def _claim(core: Core, entry: Upload, path: str) -> Upload:
     unchanged = Equals("version", entry.version)
     if not entry.is_being_written(now) and isinstance(core.commit([Put(claimed, (unchanged,), "upload")]), Committed):
         return claimed
-    raise InvalidState("This upload is being written already; repeat the call in a few seconds.", upload=entry.id)
+    raise InvalidState(
+        "This upload is being written already; repeat the call in a few seconds.",
+        upload=entry.id, status=UploadStatus.WRITING.value,
+    )  # fmt: skip
 
 
 def _give_back(core: Core, claimed: Upload) -> None:
