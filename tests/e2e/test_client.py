@@ -128,6 +128,7 @@ def test_six_mebibytes_are_sent_to_the_bucket_and_nobody_logs_where(
     sandbox: Sandbox, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="httpx")
     content = bytes(range(256)) * (6 * 4096)
     (tmp_path / "up").write_bytes(content)
     sandbox.files.upload(tmp_path / "up", "a/b.bin")

@@ -150,6 +150,7 @@ def test_no_error_and_no_log_tells_the_address(
 ) -> None:
     """S3 quotes what was signed, and httpx logs every address."""
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="httpx")
     text = b"<Error><Code>SignatureDoesNotMatch</Code><StringToSign>S3cret</StringToSign></Error>"
     addresses: list[str] = []
 
