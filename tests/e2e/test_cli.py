@@ -339,6 +339,35 @@ def test_the_log_is_listed_checked_and_exported(call: Call, sandbox: str, here: 
     assert call("audit", "export", "-").raw.splitlines()[-1].startswith(b'{"export":')
 
 
+def test_webhooks_are_made_tried_and_sent_again(call: Call, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "http://127.0.0.1:9/hook?key=given"
+    with fed(monkeypatch, here, f"{url}\n"):
+        made = call("webhook", "create", "-", "--event", "sandbox.*", "--description", "to the team")
+    assert made.out.startswith("whsec_")
+    assert made.out.strip() not in made.err
+    assert "only time" in made.err
+    (hook,) = call("webhook", "list", "-o", "json").json()
+    assert (hook["url"], hook["events"], hook["description"]) == (url, ["sandbox.*"], "to the team")
+    rotated = call("webhook", "rotate", hook["id"], "--grace", "60", "-o", "json").json()
+    assert rotated["secret"].startswith("whsec_")
+    shown = call("webhook", "get", hook["id"]).out + call("webhook", "list").out
+    assert "whsec_" not in shown
+    event = call("webhook", "test", hook["id"]).out.strip()
+    sent = call("webhook", "deliveries", hook["id"], "-o", "json").json()
+    assert [(entry["id"], entry["type"]) for entry in sent] == [(event, "webhook.test")]
+    assert call("webhook", "redeliver", hook["id"], event).out == f"{event}\n"
+    assert call("webhook", "replay", hook["id"], "--from", hook["createdAt"], "-o", "json").json()["offered"] >= 0
+    assert call("webhook", "update", hook["id"], "--disable", "-o", "json").json()["enabled"] is False
+    with fed(monkeypatch, here, ""):
+        asked = call("webhook", "rm", hook["id"])
+    assert (asked.code, "--yes" in asked.err) == (2, True)
+    assert call("webhook", "rm", hook["id"], "--yes").out == f"{hook['id']}\n"
+    own = call("webhook", "create", url, "--operator", "-o", "json").json()
+    assert [entry["id"] for entry in call("webhook", "list", "--operator", "-o", "json").json()] == [own["id"]]
+    assert call("webhook", "list", "-o", "json").out == "[]\n"
+    assert call("webhook", "rm", own["id"], "--operator", "--yes").code == 0
+
+
 def program(here: Path, *words: str) -> list[str]:
     return [sys.executable, "-c", "from differently.cli import main; main()", *words]
 

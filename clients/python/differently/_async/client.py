@@ -22,6 +22,7 @@ from .spending import AsyncBudgets, AsyncTrust, AsyncUsage
 from .tenancy import AsyncKeys, AsyncOrgs, AsyncProjects
 from .transport import AsyncTransport
 from .waiting import pause
+from .webhooks import AsyncWebhooks
 
 
 class AsyncClient:
@@ -55,6 +56,7 @@ class AsyncClient:
         self.trust = AsyncTrust(self._transport)
         self.budgets = AsyncBudgets(self._transport)
         self.audit = AsyncAudit(self._transport)
+        self.webhooks = AsyncWebhooks(self._transport)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"

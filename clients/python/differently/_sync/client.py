@@ -24,6 +24,7 @@ from .spending import Budgets, Trust, Usage
 from .tenancy import Keys, Orgs, Projects
 from .transport import Transport
 from .waiting import pause
+from .webhooks import Webhooks
 
 
 class Client:
@@ -57,6 +58,7 @@ class Client:
         self.trust = Trust(self._transport)
         self.budgets = Budgets(self._transport)
         self.audit = Audit(self._transport)
+        self.webhooks = Webhooks(self._transport)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"

@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from .._version import VERSION
-from . import audit, execution, kept, logins, pools, rules, sandboxes, service, spending, tenancy
+from . import audit, execution, kept, logins, pools, rules, sandboxes, service, spending, tenancy, webhooks
 from .session import SESSION
 
 app = typer.Typer(
@@ -46,7 +46,7 @@ def options(
 
 for group in (
     sandboxes.app, execution.jobs, kept.snapshots, kept.ports, rules.secrets, rules.templates, rules.profiles,
-    spending.budgets, audit.app, pools.app, pools.credentials, rules.policies,
+    spending.budgets, audit.app, webhooks.app, pools.app, pools.credentials, rules.policies,
     tenancy.orgs, tenancy.projects, tenancy.quotas, tenancy.keys,
 ):  # fmt: skip
     app.add_typer(group)
