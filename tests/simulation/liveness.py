@@ -5,6 +5,7 @@ from __future__ import annotations
 from differently_adapters.providers.fake.network import open_ports
 from differently_core.contract import InstanceState, Owner
 from differently_core.model.attempt import Attempt, AttemptState
+from differently_core.model.closing import Closing
 from differently_core.model.policy import GLOBAL, Policy
 from differently_core.model.pool import Pool, PoolView, Template
 from differently_core.model.port import OpenPort, PortStatus
@@ -96,6 +97,8 @@ def remains(world: Installation) -> list[str]:
             found.append(f"{row.scope} {row.name} counts {row.count} snapshots of {row.bytes} bytes")
         elif isinstance(row, QueueRow):
             found.append(f"{row.sandbox} is in the queue")
+        elif isinstance(row, Closing) and row.due_at is not None:
+            found.append(f"{row.tenant} is not {row.target} yet: {row.waits_for}")
         elif isinstance(row, Counter) and any(getattr(row.held, name) for name in DIMENSIONS):
             found.append(f"{row.scope} {row.name} counts {row.held} as held")
     return found + _leftovers(world)

@@ -15,6 +15,7 @@ from typing import NoReturn
 from differently_adapters.providers.fake import FakeInstance, FakeSnapshot
 from differently_core.contract import CreateRequest, InstanceState, Owner
 from differently_core.model.attempt import Attempt, AttemptState
+from differently_core.model.closing import Closing
 from differently_core.model.due import DUE_SHARDS
 from differently_core.model.event import Event
 from differently_core.model.idempotency import IdempotencyRow
@@ -538,7 +539,7 @@ class Monitor:
         expected = {
             key: row.index()["due_sk"]
             for key, row in stored.items()
-            if isinstance(row, (Sandbox, Attempt, Snapshot, OpenPort)) and row.due_at is not None
+            if isinstance(row, (Sandbox, Attempt, Snapshot, OpenPort, Closing)) and row.due_at is not None
         }
         found: dict[Key, object] = {}
         for shard in range(DUE_SHARDS):

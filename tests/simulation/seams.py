@@ -45,7 +45,7 @@ from differently_core.store.ports import (
     StoreThrottled,
     StoreUnavailable,
 )  # fmt: skip
-from tests.support.world import Dispatch, LookAtPort, Message, Settle, Step, StepSnapshot
+from tests.support.world import Close, Dispatch, LookAtPort, Message, Settle, Step, StepSnapshot
 
 from .processes import Conductor, Killed
 from .weather import Weather, outage
@@ -368,7 +368,7 @@ class SimNudges:
         self._send(Dispatch())
 
     def closing(self, tenant: str) -> None:
-        """No organization is closed here."""
+        self._send(Close(tenant))
 
     def deliver(self, webhook: str) -> None:
         """Lost: a test of webhooks serves their lanes itself."""

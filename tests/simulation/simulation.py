@@ -22,9 +22,9 @@ from differently_core.operations.core import Core
 from differently_core.operations.create import create
 from differently_core.operations.requests import CreateSandbox
 from differently_core.store.ports import StoreThrottled, StoreUnavailable
-from tests.support.world import OPERATOR, Dispatch, LookAtPort, Message, Settle, Step, StepSnapshot, deliver
+from tests.support.world import OPERATOR, Close, Dispatch, LookAtPort, Message, Settle, Step, StepSnapshot, deliver
 
-from .clients import Calls, Job
+from .clients import Calls, Client, Job
 from .installation import Installation
 from .liveness import remains, strays, unrest
 from .processes import Violation
@@ -50,12 +50,12 @@ class Result:
     tally: Mapping[str, int]
 
 
-def run(seed: int, steps: int) -> Result:
+def run(seed: int, steps: int, kind: type[Simulation] | None = None) -> Result:
     """Run one seed; raises `Failed` with the seed, the step, the invariant and the last events."""
     log = logging.getLogger("differently_core")
     level = log.level
     log.setLevel(logging.CRITICAL + 1)  # a run logs millions of lines that nobody reads
-    simulation = Simulation(seed)
+    simulation = (kind or Simulation)(seed)
     try:
         simulation.run(steps)
     except (Violation, Exception) as violation:
@@ -344,7 +344,7 @@ class Simulation:
         """In an empty world with room, one who does not want to wait need not."""
         names = tuple(pool.name for pool in self.world.known_pools)
         self.world.set_policy(GLOBAL, PolicyRules(external=External.ALLOWED, external_pools=names))
-        for client in self.world.clients:
+        for client in self._open_clients():
             caller = client.caller
             assert caller.org is not None
             for project in (None, caller.project):
@@ -353,6 +353,9 @@ class Simulation:
             created = create(self.world.core, caller, CreateSandbox(queue_timeout_seconds=0))
             sandboxes.delete(self.world.core, caller, created.sandbox)
             self._round(10.0)
+
+    def _open_clients(self) -> list[Client]:
+        return self.world.clients
 
     # The story.
 
@@ -390,3 +393,5 @@ def _named(message: Message) -> str:
             return f"step snapshot {snapshot[-6:]}"
         case Dispatch():
             return "dispatch"
+        case Close(tenant):
+            return f"close {tenant[-6:]}"

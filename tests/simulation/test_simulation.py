@@ -17,12 +17,14 @@ from differently_core.operations import moves, moving
 from differently_core.operations.create import create
 from differently_core.operations.requests import CreateSandbox
 
+from .closings import ClosingSimulation
 from .coverage import EXPECTED, missed, table
 from .processes import Violation
 from .regressions import REGRESSIONS
 from .simulation import Failed, Simulation, run
 
 SEEDS = 50
+CLOSING_SEEDS = 8
 STEPS = 2000
 ROOT = Path(__file__).parents[2]
 
@@ -30,6 +32,11 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
 def test_invariants_hold_and_everything_ends(seed: int):
     run(seed, STEPS)
+
+
+@pytest.mark.parametrize("seed", range(1, CLOSING_SEEDS + 1))
+def test_what_is_closed_ends_and_holds_nothing(seed: int):
+    run(seed, STEPS, ClosingSimulation)
 
 
 @pytest.mark.parametrize(("seed", "steps"), REGRESSIONS, ids=lambda value: str(value))

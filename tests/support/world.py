@@ -19,7 +19,7 @@ from differently_core.model.quota import Counter, Limits, Scope
 from differently_core.model.record import Record
 from differently_core.model.sandbox import Sandbox, Status
 from differently_core.model.tenancy import KeyScope, Org, Project
-from differently_core.operations import capturing, cleanup, pools, ports, sandboxes, sweep, tenants, worker
+from differently_core.operations import capturing, cleanup, closing, pools, ports, sandboxes, sweep, tenants, worker
 from differently_core.operations.catalog import Catalog
 from differently_core.operations.core import Caller, Core, Tuning
 from differently_core.operations.create import Created, create
@@ -71,7 +71,14 @@ class StepSnapshot:
     snapshot: SnapshotId
 
 
-Message = Step | Settle | LookAtPort | StepSnapshot | Dispatch
+@dataclass(frozen=True)
+class Close:
+    """Go on removing what this organization or project holds."""
+
+    tenant: str
+
+
+Message = Step | Settle | LookAtPort | StepSnapshot | Dispatch | Close
 
 
 @dataclass
@@ -117,6 +124,8 @@ def deliver(core: Core, message: Message) -> None:
             capturing.step(core, snapshot)
         case Dispatch():
             dispatch(core)
+        case Close(tenant):
+            closing.step(core, tenant)
 
 
 class FakePools:
