@@ -32,11 +32,13 @@ class Request:
     repeat: Repeat = "always"
     silence_seconds: float = CALL_SECONDS
     """The longest that may pass without a byte. Nothing here limits how long a whole answer may take."""
+    final: tuple[str, ...] = ()
+    """Codes that are not waited out, since the caller has another way."""
 
 
 def request(
     method: str, path: str, *, query: Query | None = None, body: Any = None, idempotency_key: str | None = None,
-    repeat: Repeat = "always", silence_seconds: float = CALL_SECONDS,
+    repeat: Repeat = "always", silence_seconds: float = CALL_SECONDS, final: tuple[str, ...] = (),
 ) -> Request:  # fmt: skip
     """A call; `body` is sent as JSON unless it is bytes."""
     headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
@@ -45,7 +47,7 @@ def request(
         content, headers["Content-Type"] = body, "application/octet-stream"
     elif body is not None:
         content, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
-    return Request(method, path, _query(query or {}), content, headers, repeat, silence_seconds)
+    return Request(method, path, _query(query or {}), content, headers, repeat, silence_seconds, final)
 
 
 def _query(query: Query) -> tuple[tuple[str, str], ...]:

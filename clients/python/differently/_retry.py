@@ -42,6 +42,8 @@ def _may_repeat(request: Request, attempts: int, failure: DifferentlyError) -> b
             return False
         return request.repeat == "always" or not failure.sent
     if isinstance(failure, ApiError):
+        if failure.code in request.final:
+            return False
         if failure.code == "internal" and attempts >= INTERNAL_ATTEMPTS_MAX:
             return False
         return failure.code in (PASSING if request.repeat == "always" else REFUSED)

@@ -15,6 +15,7 @@ from differently import Client, Sandbox
 from differently._sync import uploads
 from differently._upload import PIECE_BYTES, signed_url
 from differently.errors import UploadFailed
+from differently_core.store.staging import NoStaging
 from tests.support.api import World
 from tests.support.client import STAGING, WorldTransport, async_client_of, client_of
 
@@ -191,6 +192,28 @@ def test_a_server_without_uploads_gets_parts(sandbox: Sandbox, client: Client, a
     assert steps(transport_of(client)) == [
         "POST uploads", "PUT content", "PUT content", "POST exec", "DELETE content",
     ]  # fmt: skip
+
+
+def test_a_server_without_a_bucket_gets_parts(
+    sandbox: Sandbox, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so with the advice to come back in five seconds; there is another way, so nobody waits."""
+    world = transport_of(client).world
+    monkeypatch.setattr(world.staging, "address", NoStaging().address)
+    began = world.clock.now()
+    sandbox.files.write("a", LARGE)
+    assert world.clock.now() == began
+    assert steps(transport_of(client)) == [
+        "POST uploads", "PUT content", "PUT content", "POST exec", "DELETE content",
+    ]  # fmt: skip
+
+
+def test_a_lost_answer_of_the_first_step_is_asked_for_again(sandbox: Sandbox, client: Client) -> None:
+    lost = first(lambda request: request.url.path.endswith("/uploads"), httpx.ReadError("reset"))
+    transport_of(client).after = lost
+    sandbox.files.write("a", LARGE)
+    assert steps(transport_of(client)) == ["POST uploads", *STEPS]
+    assert sandbox.files.read("a") == LARGE
 
 
 def test_another_refusal_is_no_reason_for_parts(sandbox: Sandbox, client: Client) -> None:

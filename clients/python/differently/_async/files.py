@@ -116,8 +116,9 @@ class AsyncFiles:
     async def _write_uploaded(self, path: str, source: BinaryIO, told: Moved) -> bool:
         """False, with nothing done, when the server takes no uploads."""
         announced = await announcement(source)
+        asked = request("POST", self._path("/uploads"), body=announced, final=(ProviderUnavailable.code,))
         try:
-            begun = await self._transport.document(request("POST", self._path("/uploads"), body=announced))
+            begun = await self._transport.document(asked)
         except DifferentlyError as failed:
             if isinstance(failed, NO_UPLOADS) or (isinstance(failed, UnexpectedAnswer) and failed.status in (404, 501)):
                 return False
