@@ -43,7 +43,9 @@ def address(text: str) -> Address:
     loopback = is_loopback(host.strip("[]"))
     if parts.scheme == "http" and not loopback:
         raise ConfigurationError(f"A key would be sent to {host} unencrypted. Use https://{host}.")
-    path = parts.path.rstrip("/")
+    path = (
+        parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
+    )  # the version belongs to each path, and is often pasted
     return Address(f"{parts.scheme}://{host.lower()}{'' if port is None else f':{port}'}{path}", loopback)
 
 

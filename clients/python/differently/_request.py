@@ -46,7 +46,7 @@ def request(
     if isinstance(body, bytes):
         content, headers["Content-Type"] = body, "application/octet-stream"
     elif body is not None:
-        content, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
+        content, headers["Content-Type"] = json.dumps(body, ensure_ascii=False).encode(), "application/json"
     return Request(method, path, _query(query or {}), content, headers, repeat, silence_seconds, final)
 
 
@@ -67,6 +67,8 @@ def at(template: str, *names: str | int) -> str:
     for name in names:
         if str(name) in ("", ".", ".."):
             raise ConfigurationError(f"{str(name)!r} is no id or name.")
+        if str(name).startswith("dk_"):
+            raise ConfigurationError("An API key was given where an id or name belongs. It was not sent.")
     return template.format(*(quote(str(name), safe="") for name in names))
 
 

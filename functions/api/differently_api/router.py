@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from differently_core.errors import MethodNotAllowed, NotFound
+from differently_core.errors import InvalidRequest, MethodNotAllowed, NotFound
 
 from .route import AnyRoute
 
 _Shape = tuple[str | None, ...]
 """Segments of a path; None stands for a parameter."""
 PATH_SHOWN_MAX = 128
+KEY_PREFIX = "dk_"
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,11 @@ class Router:
     def match(self, method: str, path: str) -> Match:
         """Raises `NotFound` for an unknown path, `MethodNotAllowed` for a known one without this method."""
         segments = path.removeprefix("/").split("/")
+        if any(unquote(segment).lstrip().startswith(KEY_PREFIX) for segment in segments):
+            raise InvalidRequest(
+                "An API key stands in the path, where logs may keep it. Send it as `Authorization: Bearer dk_…` alone, "
+                "and rotate this one.", field="path",
+            )  # fmt: skip
         methods = self._methods(segments)
         if methods is None or not path.startswith("/"):
             raise NotFound(f"There is no path {path[:PATH_SHOWN_MAX]!r} in this API; GET /openapi.json lists them.")

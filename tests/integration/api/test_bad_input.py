@@ -371,3 +371,12 @@ def test_names_in_messages_are_short_and_printable(plane: tuple[World, str, str]
         assert len(message) < 300
         assert message.isprintable()
     assert send(plane, f"GET /v1/sandboxes?{quote('a' * 5000)}=1").json()["error"]["details"]["field"] == "a" * 64
+
+
+@pytest.mark.parametrize("path", ["/v1/api-keys/{}/rotate", "/v1/sandboxes/{}", "/v1/{}", "/v1/sandboxes/%20{}"])
+def test_a_key_in_a_path_is_not_repeated(plane: tuple[World, str, str], path: str) -> None:
+    """A newcomer's key came back in "There is no API key …"."""
+    world, token, _ = plane
+    reply = world.call("POST", path.format("dk_canary_canary"), "{}", token=token)
+    assert (reply.status, reply.code) == (400, "invalid_request")
+    assert b"canary" not in reply.raw

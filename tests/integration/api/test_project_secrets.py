@@ -111,7 +111,9 @@ def test_nobody_else_learns_of_it(world: World, acme: Tenant) -> None:
     assert world.call("GET", "/v1/secrets/pypi", token=world.operator).status == 400
 
 
-@pytest.mark.parametrize("value", ["canary7", "c\0anary-value", "canary" * 700, 5, None])
+@pytest.mark.parametrize(
+    "value", [" canary-spaced ", "canary-line\r\n", "canary7", "c\0anary-value", "canary" * 700, 5, None]
+)
 def test_what_cannot_be_a_secret_is_refused_and_never_quoted(memory: World, value: Any) -> None:
     reply = memory.call("PUT", "/v1/secrets/pypi", {"value": value}, token=memory.tenant().token)
     assert (reply.status, reply.json()["error"]["details"]["field"]) == (400, "value")

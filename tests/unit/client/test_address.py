@@ -6,6 +6,7 @@ import pytest
 
 from differently._address import address
 from differently._failure import ConfigurationError
+from differently._request import at
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ def test_this_machine_may_be_called_unencrypted(text: str, url: str) -> None:
         "https://127.1",
         "https://2130706433",
         "https://127.0.0.1.",
-        "https://abc.execute-api.eu-central-1.amazonaws.com/v1",
+        "https://abc.execute-api.eu-central-1.amazonaws.com/live",
     ],
 )
 def test_another_machine_is_not_this_one(text: str) -> None:
@@ -75,3 +76,18 @@ def test_what_two_readers_could_read_differently_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError) as refusal:
         address(text)
     assert "secret" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["https://api.example/live/v1", "https://api.example/live/v1/", "https://api.example/live/"]
+)
+def test_a_version_at_the_end_is_not_asked_for_twice(text: str) -> None:
+    """A newcomer gave `…/v1` and was told that there is no path `/v1/v1/sandboxes`."""
+    assert address(text).url == "https://api.example/live"
+
+
+def test_a_key_in_the_place_of_an_id_is_neither_sent_nor_repeated() -> None:
+    """`differently key rotate $KEY` put the key into a path, an error and a terminal."""
+    with pytest.raises(ConfigurationError) as refused:
+        at("/v1/api-keys/{}/rotate", "dk_canary_canary")
+    assert "canary" not in str(refused.value)

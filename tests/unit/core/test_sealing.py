@@ -191,3 +191,13 @@ def test_a_place_is_found_in_one_read(core: Core) -> None:
         assert isinstance(segment, Segment)
         assert segment.events[place - segment.first] == an_event(core, place).id
     assert sealing.segment_with(core.store, ORG, 9) is None
+
+
+def test_the_lag_is_that_of_what_was_new(core: Core) -> None:
+    """After a restart the stream gave sealed events again, and a lag of minutes was told that nobody had waited."""
+    old, new = an_event(core, 1), an_event(core, 101)
+    core.clock.sleep(2.0)
+    assert sealing.seal(core, ORG, [old]).lag_seconds == 1.0
+    core.clock.sleep(102.0)
+    assert sealing.seal(core, ORG, [old, new]) == sealing.Sealed(1, 3.0)
+    assert sealing.seal(core, ORG, [old, new]) == sealing.Sealed(0, 0.0)

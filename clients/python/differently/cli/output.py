@@ -66,8 +66,8 @@ def show(item: Model | Mapping[str, Any], format: Format, columns: Sequence[Colu
 
 
 def say(text: str) -> None:
-    """A result that is one line."""
-    print(plain(text))
+    """A result that is one line, in one piece: several processes may write to one pipe."""
+    sys.stdout.write(f"{plain(text)}\n")
 
 
 def _document(item: Model | Mapping[str, Any]) -> dict[str, Any]:

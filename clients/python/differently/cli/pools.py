@@ -5,7 +5,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 from .forms import config_of, rows
-from .given import read, secret_value
+from .given import read, secret_values
 from .output import Format, say, show, show_list
 from .session import LimitOption, OutputOption, YesOption, confirmed, connected
 
@@ -226,7 +226,7 @@ def set_credential(
     verify: VerifyOption = True, output: OutputOption = Format.table,
 ) -> None:  # fmt: skip
     """Keep a credential. Values are asked for, or come on standard input, a line each; never as arguments."""
-    values = {field: secret_value(field) for field in fields}
+    values = secret_values(fields)
     with connected(operator=True) as client:
         show(client.credentials.put(name, values, verify=verify), output)
 

@@ -36,6 +36,9 @@ def run(arguments: Sequence[str]) -> int:
             return _closed()
         told(failed)
         return exits.of(failed)
+    except UnicodeEncodeError:
+        print("A name or value is not UTF-8, and the API takes nothing else. Nothing was sent of it.", file=sys.stderr)
+        return exits.USAGE
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
         return exits.INTERRUPTED

@@ -4,7 +4,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from .given import read, secret_value
+from .given import read, whole_secret
 from .output import Format, say, show, show_list
 from .sandboxes import CpuOption, DiskOption, MemoryOption
 from .session import LimitOption, OutputOption, ProjectOption, YesOption, confirmed, connected, pairs, project_of
@@ -155,8 +155,8 @@ def list_secrets(project: ProjectOption = None, limit: LimitOption = None, outpu
 
 @secrets.command("set")
 def set_secret(name: NameArgument, project: ProjectOption = None, output: OutputOption = Format.table) -> None:
-    """Keep a secret. Its value is asked for, or comes as a line of standard input; never as an argument."""
-    value = secret_value(name)
+    """Keep a secret. Its value is asked for, or is all of standard input; never an argument."""
+    value = whole_secret(name)
     with connected() as client:
         show(client.secrets.put(name, value, project=project_of(client, project)), output)
 

@@ -267,6 +267,6 @@ def cp(
     source: Annotated[str, typer.Argument(help="A file here, ID:PATH, or - for standard input.")],
     target: Annotated[str, typer.Argument(help="A file here, ID:PATH, or - for standard output.")],
 ) -> None:
-    """Copy a file into a sandbox or out of one, of any size, byte for byte."""
+    """Copy a file into a sandbox, of any size, or out of one, up to 100 MiB, byte for byte."""
     with connected() as client:
         copy(client, source, target)

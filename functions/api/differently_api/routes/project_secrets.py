@@ -27,6 +27,9 @@ def _fits(value: str) -> str:
         raise ValueError(f"takes {size} bytes; a secret has {VALUE_BYTES_MIN} to {SEALED_BYTES_MAX}")
     if "\0" in value:
         raise ValueError("cannot hold NUL")
+    if value != value.strip() and "\n" not in value.strip():
+        # Commands print it without, and then it would not be masked; it was pasted with its line break or a space.
+        raise ValueError("is of one line and begins or ends with white space; send it without")
     return value
 
 

@@ -38,15 +38,16 @@ def seal(core: Core, org: str, events: Iterable[Event]) -> Sealed:
     Two round trips for up to `SEGMENT_EVENTS_MAX` new events. Raises only for faults of the store.
     """
     waiting = sorted({event.id: event for event in events if event.org == org}.values(), key=lambda event: event.id)
-    done = 0
+    appended: list[Event] = []
     for start in range(0, len(waiting), SEGMENT_EVENTS_MAX):
-        done += _append(core, org, waiting[start : start + SEGMENT_EVENTS_MAX])
-    oldest = min((event.at for event in waiting), default=None)
-    lag = (core.clock.now() - oldest).total_seconds() if oldest is not None and done else 0.0
-    return Sealed(done, max(0.0, lag))
+        appended += _append(core, org, waiting[start : start + SEGMENT_EVENTS_MAX])
+    # Of what was new alone: after a restart the stream gives old events again, which were sealed in their time.
+    oldest = min((event.at for event in appended), default=None)
+    lag = (core.clock.now() - oldest).total_seconds() if oldest is not None else 0.0
+    return Sealed(len(appended), max(0.0, lag))
 
 
-def _append(core: Core, org: str, events: Sequence[Event]) -> int:
+def _append(core: Core, org: str, events: Sequence[Event]) -> Sequence[Event]:
     for attempt in range(core.tuning.conflict_tries_max):
         if attempt:
             core.back_off(attempt)
@@ -54,14 +55,14 @@ def _append(core: Core, org: str, events: Sequence[Event]) -> int:
         known = sealed_among(core.store, head, [event.id for event in events])
         new = [event for event in events if event.id not in known]
         if not new:
-            return 0
+            return ()
         segment = _segment(core, head, new)
         was = Equals("size", head.size) if head.size else Absent()
         outcome = core.store.transact(
             [Put(segment, (Absent(),), "segment"), Put(_after(head, segment), (was,), "head")]
         )
         if isinstance(outcome, Committed):
-            return len(new)
+            return new
     raise StoreThrottled("Another sealer keeps appending to this chain; deliver the events again.")
 
 
