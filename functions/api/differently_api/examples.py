@@ -17,7 +17,7 @@ from .routes.budgets import PutBudget
 from .routes.jobs import JobOutputView, StartJob
 from .routes.keys import CreateKey, NewKeyView, RotatedKeyView, RotateKey
 from .routes.policies import PutPolicy
-from .routes.pools import CreatePool, ReconcileRequest, UpdatePool, UsePool
+from .routes.pools import CreatePool, ReconcileRequest, RepairPool, UpdatePool, UsePool
 from .routes.ports import ExposedPort, ExposePort
 from .routes.project_secrets import ProjectSecretView, PutProjectSecret
 from .routes.secrets import PutSecret, SecretView
@@ -124,6 +124,7 @@ EXAMPLES: Mapping[type[BaseModel], dict[str, Any]] = {
         "target": SANDBOX, "project": PROJECT, "pool": "eks-main", "after": "provisioning",
     },
     RepairQuota: {"dryRun": True},
+    RepairPool: {"dryRun": True},
     RepairView: {
         "held": {
             "concurrent": 3, "cpu": 6.0, "memoryMiB": 12288, "diskGiB": 30, "snapshots": 2, "snapshotBytes": 734003200,

@@ -201,7 +201,7 @@ def test_quotas_are_read_replaced_and_counted(world: World, acme: Tenant) -> Non
     for path in (f"/v1/orgs/{acme.org}/quota", f"/v1/projects/{acme.project}/quota"):
         shown = op(world, "GET", path).json()
         used = {"concurrent": 1, "cpu": 2.0, "memoryMiB": 1024, "diskGiB": 4, "snapshots": 0, "snapshotBytes": 0}
-        assert shown["used"] == used
+        assert shown["used"] == {**used, "queued": 0}
         assert shown["limits"]["maxConcurrent"] == 100
         assert shown["limits"]["maxCPU"] is None
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from differently_core.errors import InvalidRequest, InvalidState, NotFound
 from differently_core.model.record import Wire
@@ -14,30 +13,10 @@ from differently_core.model.tenancy import OPERATOR_ORG, ApiKey, KeyScope
 from differently_core.operations import keys
 from differently_core.runtime.ids import OrgId, ProjectId
 
+from ..moments import Moment
 from ..route import Access, Call, Group, Method, NoBody, NoQuery, Route
 from .paging import PageQuery, next_cursor
 from .tenancy import DisplayName
-
-_TIME = re.compile(r"(?a)\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)?")
-
-
-def _moment(given: object) -> object:
-    """Written out: not a number of seconds, which a date field would take too, nor a day alone."""
-    if isinstance(given, datetime):
-        return given
-    if not isinstance(given, str) or not _TIME.fullmatch(given):
-        raise ValueError("must be a time such as 2030-01-31T12:00:00Z")
-    at = datetime.fromisoformat(given.upper())
-    if at.tzinfo is None:
-        raise ValueError("needs a time zone, such as 2030-01-31T12:00:00Z")
-    try:
-        return at.astimezone(UTC)
-    except OverflowError as error:
-        raise ValueError("lies beyond the year 9999 in UTC; leave it out for a key that does not end") from error
-
-
-Moment = Annotated[datetime, BeforeValidator(_moment)]
-"""RFC 3339, with a time zone; kept in UTC."""
 
 
 class CreateKey(Wire):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, time
+from datetime import UTC, datetime, time
 from enum import StrEnum
 from typing import Annotated, Self
 
@@ -22,6 +22,7 @@ from differently_core.policy.placement import Candidate, Rules, permitted
 from differently_core.policy.trust import Known
 from differently_core.runtime.ids import OrgId, ProjectId, is_id
 
+from ..moments import Day
 from ..route import Access, Answer, Call, Group, Method, NoBody, Route
 from .paging import PageQuery, next_cursor
 
@@ -160,9 +161,9 @@ def as_text(report: TrustReport) -> str:
 
 
 class PlacementQuery(PageQuery):
-    first: Annotated[date | None, Field(alias="from")] = None
+    first: Annotated[Day | None, Field(alias="from")] = None
     """The first day, in UTC. Default: the first of this month."""
-    end: Annotated[date | None, Field(alias="to")] = None
+    end: Annotated[Day | None, Field(alias="to")] = None
     """The day behind the last one. Default: tomorrow."""
     org_id: str | None = None
     """For operators, who must name it."""

@@ -18,6 +18,7 @@ from differently_core.operations.core import Caller, Core
 from differently_core.runtime.ids import OrgId, ProjectId, is_id
 
 from ..failures import JSON
+from ..moments import Day
 from ..route import Access, Answer, Call, Group, Method, NoBody, Route
 from .paging import next_cursor, position_of
 
@@ -37,9 +38,9 @@ class UsageFormat(StrEnum):
 
 
 class UsageQuery(Wire):
-    first: Annotated[date | None, Field(alias="from")] = None
+    first: Annotated[Day | None, Field(alias="from")] = None
     """The first day, in UTC, such as `2026-11-01`. Default: the first of this month."""
-    end: Annotated[date | None, Field(alias="to")] = None
+    end: Annotated[Day | None, Field(alias="to")] = None
     """The day behind the last one. Default: tomorrow."""
     group_by: Annotated[str, Field(pattern=GROUP_PATTERN)] = "project"
     """`org`, `project`, `pool`, `key`, `day` or `label:<name>`."""

@@ -12,8 +12,8 @@ from differently_core.model.record import Wire
 from differently_core.model.webhook import Delivery, DeliveryStatus, Disabled, Failure, Lane, Replay, Webhook
 from differently_core.operations import deliveries, webhooks
 
+from ..moments import Moment
 from ..route import Access, Answer, Call, Group, Method, NoBody, NoQuery, Route
-from .keys import Moment
 from .paging import PageQuery, next_cursor
 
 EVENTS_MAX = 50
