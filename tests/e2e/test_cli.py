@@ -354,7 +354,8 @@ def test_webhooks_are_made_tried_and_sent_again(call: Call, here: Path, monkeypa
     assert "whsec_" not in shown
     event = call("webhook", "test", hook["id"]).out.strip()
     sent = call("webhook", "deliveries", hook["id"], "-o", "json").json()
-    assert [(entry["id"], entry["type"]) for entry in sent] == [(event, "webhook.test")]
+    # Other tests use the same project, and their sandboxes end meanwhile.
+    assert [entry["id"] for entry in sent if entry["type"] == "webhook.test"] == [event]
     assert call("webhook", "redeliver", hook["id"], event).out == f"{event}\n"
     assert call("webhook", "replay", hook["id"], "--from", hook["createdAt"], "-o", "json").json()["offered"] >= 0
     assert call("webhook", "update", hook["id"], "--disable", "-o", "json").json()["enabled"] is False

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import types
 import typing
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
-from annotated_types import Ge
+from annotated_types import Ge, Le
 from hypothesis import strategies as st
 from pydantic import BaseModel, JsonValue
 from pydantic.fields import FieldInfo
@@ -35,14 +36,19 @@ def records(record: type[Record]) -> st.SearchStrategy[Record]:
 
 
 def _models(model: type[Any]) -> st.SearchStrategy[Any]:
-    return st.builds(model, **{name: _field(field) for name, field in model.model_fields.items()})
+    # Not `builds`: where a field has another name on the wire, it would draw that one too.
+    drawn = {name: _ruled(field.annotation, field.metadata) for name, field in model.model_fields.items()}
+    return st.fixed_dictionaries(drawn).map(lambda fields: model(**fields))
 
 
-def _field(field: FieldInfo) -> st.SearchStrategy[Any]:
-    floors = [rule.ge for rule in field.metadata if isinstance(rule, Ge)]
-    if floors:
-        return st.floats(min_value=float(str(floors[0])), allow_nan=False, allow_infinity=False)
-    return _values(field.annotation)
+def _ruled(annotation: object, rules: Sequence[Any]) -> st.SearchStrategy[Any]:
+    floors = [float(str(rule.ge)) for rule in rules if isinstance(rule, Ge)]
+    ceilings = [float(str(rule.le)) for rule in rules if isinstance(rule, Le)]
+    if floors and annotation is float:
+        highest = ceilings[0] if ceilings else None
+        return st.floats(floors[0], highest, allow_nan=False, allow_infinity=False)
+    patterns = [rule.pattern for rule in rules if getattr(rule, "pattern", None)]
+    return st.from_regex(patterns[0], fullmatch=True) if patterns else _values(annotation)
 
 
 def _values(annotation: object) -> st.SearchStrategy[Any]:
@@ -55,6 +61,9 @@ def _values(annotation: object) -> st.SearchStrategy[Any]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return _models(annotation)
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        rules = [rule for told in parts[1:] for rule in (told.metadata if isinstance(told, FieldInfo) else [told])]
+        return _ruled(parts[0], rules)
     if origin in (typing.Union, types.UnionType):
         return st.one_of([_values(part) for part in parts])
     if origin is tuple:
