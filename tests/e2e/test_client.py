@@ -127,7 +127,7 @@ def test_files_of_any_size_come_back_as_they_went(sandbox: Sandbox, tmp_path: Pa
 def test_six_mebibytes_are_sent_to_the_bucket_and_nobody_logs_where(
     sandbox: Sandbox, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Adapters of the server quieten httpx in their own process, which a test may share; a client's user has none of that.
+    # Adapters of the server quieten httpx in their process, which this one may share; a user of the client has none.
     monkeypatch.setattr(logging.getLogger("httpx"), "filters", [])
     caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.DEBUG, logger="httpx")

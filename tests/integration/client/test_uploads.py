@@ -151,7 +151,7 @@ def test_no_error_and_no_log_tells_the_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """S3 quotes what was signed, and httpx logs every address."""
-    # Adapters of the server quieten httpx in their own process, which a test may share; a client's user has none of that.
+    # Adapters of the server quieten httpx in their process, which this one may share; a user of the client has none.
     monkeypatch.setattr(logging.getLogger("httpx"), "filters", [])
     caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.DEBUG, logger="httpx")
