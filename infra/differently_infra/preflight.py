@@ -59,22 +59,22 @@ class Severity(StrEnum):
 class Finding:
     severity: Severity
     what: str
-    todo: str = ""
+    remedy: str = ""
 
     def __str__(self) -> str:
-        return f"{self.severity:8}{self.what}" + (f"\n        {self.todo}" if self.todo else "")
+        return f"{self.severity:8}{self.what}" + (f"\n        {self.remedy}" if self.remedy else "")
 
 
 def ok(what: str) -> Finding:
     return Finding(Severity.OK, what)
 
 
-def warning(what: str, todo: str) -> Finding:
-    return Finding(Severity.WARNING, what, todo)
+def warning(what: str, remedy: str) -> Finding:
+    return Finding(Severity.WARNING, what, remedy)
 
 
-def stop(what: str, todo: str) -> Finding:
-    return Finding(Severity.STOP, what, todo)
+def stop(what: str, remedy: str) -> Finding:
+    return Finding(Severity.STOP, what, remedy)
 
 
 class Preflight:

@@ -95,8 +95,8 @@ def findings(
 def told(found: list[Finding], severity: Severity) -> list[str]:
     """What is said, each with what to do: nothing is found wrong without that."""
     chosen = [finding for finding in found if finding.severity is severity]
-    assert severity is Severity.OK or all(finding.todo for finding in chosen)
-    return [f"{finding.what} {finding.todo}" for finding in chosen]
+    assert severity is Severity.OK or all(finding.remedy for finding in chosen)
+    return [f"{finding.what} {finding.remedy}" for finding in chosen]
 
 
 def test_an_account_that_is_ready_is_told_so() -> None:

@@ -32,7 +32,7 @@ def test_a_hard_stop_is_told_with_its_figures_and_a_raise_lets_it_go_on(priced: 
     assert (refused.status, refused.code) == (403, "budget_exceeded")
     details = refused.json()["error"]["details"]
     assert {name: details[name] for name in ("limit", "spent", "currency", "periodEnd")} == {
-        "limit": 1.5, "spent": 0.0, "currency": "USD", "periodEnd": "2026-02-01T00:00:00+00:00",
+        "limit": 1.5, "spent": 0.0, "currency": "USD", "periodEnd": "2026-02-01T00:00:00Z",
     }  # fmt: skip
     shown = put(priced, project, limit=2.5, action="stop")
     assert (shown["projected"], shown["reached"], shown["periodEndsAt"]) == (1.0, [], "2026-02-01T00:00:00Z")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from differently_core.contract import Operation, Unsupported
-from differently_core.errors import BudgetExceeded, NotFound
+from differently_core.errors import BudgetExceeded, InvalidState, NotFound
 from differently_core.model.budget import Budget, BudgetAction, Spend, crossed, month_of
 from differently_core.model.event import Event
 from differently_core.model.lifecycle import type_of
@@ -17,7 +17,7 @@ from differently_core.model.quota import Counter, Scope
 from differently_core.model.sandbox import MoveKind, Sandbox, Status
 from differently_core.operations import budgets, dispatch, moves, pool_changes, usage
 from differently_core.runtime.ids import SandboxId
-from differently_core.store.ports import Update
+from differently_core.store.ports import Delete, Update
 from tests.support.world import OPERATOR, World
 
 EURO = 1_000_000
@@ -72,7 +72,7 @@ def test_a_hard_stop_refuses_what_would_go_beyond_it(world: World, of_org: bool)
     assert (details["limit"], details["scope"], details["currency"]) == (
         2.5, "organization" if of_org else "project", "EUR",
     )  # fmt: skip
-    assert details["periodEnd"] == "2026-02-01T00:00:00+00:00"
+    assert details["periodEnd"] == "2026-02-01T00:00:00Z"
     world.create(resources={"cpu": 0.5}, ttlSeconds=3600)
     assert len(world.rows(Sandbox)) == 3
 
@@ -312,3 +312,12 @@ def test_months_and_thresholds():
     assert crossed(made, 499, ()) == ()
     assert crossed(made, 500, ()) == (50,)
     assert crossed(made, 5000, (50,)) == (80, 100)
+
+
+def test_a_budget_whose_counter_is_missing_is_not_said_to_be_gone(world: World) -> None:
+    """The write was refused and its answer was not looked at: the caller was told of a success that was none."""
+    budget(world, 5)
+    world.core.store.transact([Delete(Counter, Counter.key_of(Scope.PROJECT, world.project.id), "counter")])
+    with pytest.raises(InvalidState, match="repair its quota"):
+        budgets.delete(world.core, OPERATOR, world.org.id, world.project.id)
+    assert len(world.rows(Budget)) == 1

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field
 
-from differently_core.errors import NotFound
+from differently_core.errors import InvalidState, NotFound
 from differently_core.model.budget import THRESHOLDS, BudgetAction, month_of
 from differently_core.model.record import Wire
 from differently_core.model.usage import MICRO
@@ -143,7 +143,7 @@ ROUTES = (
     ),
     Route(
         Method.DELETE, "/v1/orgs/{org}/budget", Group.ADMIN, Access.OPERATOR, delete_org_budget,
-        "Remove an organization's budget", NoBody, NoQuery, status=204, errors=(NotFound,),
+        "Remove an organization's budget", NoBody, NoQuery, status=204, errors=(NotFound, InvalidState),
     ),
     Route(
         Method.GET, "/v1/projects/{project}/budget", Group.ADMIN, Access.ANY, get_project_budget,
@@ -156,6 +156,6 @@ ROUTES = (
     ),
     Route(
         Method.DELETE, "/v1/projects/{project}/budget", Group.ADMIN, Access.OPERATOR, delete_project_budget,
-        "Remove a project's budget", NoBody, NoQuery, status=204, errors=(NotFound,),
+        "Remove a project's budget", NoBody, NoQuery, status=204, errors=(NotFound, InvalidState),
     ),
 )  # fmt: skip

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Final
 
 from ..contract import supports
-from ..errors import BackendError, LimitExceeded, NotFound, QuotaExceeded
+from ..errors import BackendError, InvalidState, LimitExceeded, NotFound, QuotaExceeded
 from ..model.budget import Budget, BudgetAction, Spend, crossed, month_of
 from ..model.event import Event
 from ..model.quota import Counter
@@ -31,6 +31,7 @@ from ..store.ports import (
     Missing,
     Present,
     Put,
+    Refused,
     StoreThrottled,
     Update,
 )
@@ -102,7 +103,9 @@ def delete(core: Core, caller: Caller, org: OrgId, project: ProjectId | None) ->
         Delete(Budget, found.key(), "budget", (Present(),)), Delete(Spend, Spend.key_of(owner.id), "spend"),
         _freed(owner), Put(event, (Absent(),), "event"),
     ]  # fmt: skip
-    core.commit(actions)
+    outcome = core.commit(actions)
+    if isinstance(outcome, Refused) and "counter" in outcome.failed:
+        raise InvalidState(f"The counter of {owner.id} is missing; repair its quota first.", id=owner.id)
     core.catalog.forget()
     core.nudges.dispatch()
 

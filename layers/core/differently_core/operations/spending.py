@@ -92,14 +92,14 @@ def exceeded(core: Core, counter: Counter, budget: Budget | None, spend: Spend |
         return BudgetExceeded(
             f"The budget of this {whose} could not be looked at lately, and it is a hard stop, so nothing new starts. "
             "An operator must look at the clock of this installation.",
-            scope=whose, periodEnd=ends.isoformat(),
+            scope=whose, periodEnd=f"{ends:%Y-%m-%dT%H:%M:%SZ}",
         )  # fmt: skip
     return BudgetExceeded(
         f"This would go beyond the budget of the {whose}: {_money(spend.projected)} of {_money(budget.limit)} "
         f"{budget.currency} are spent or promised until {ends:%Y-%m-%d}. End something, ask for less or for a shorter "
         "ttlSeconds, or have an operator raise the budget.",
         scope=whose, limit=budget.limit / MICRO, spent=spend.spent / MICRO, projected=spend.projected / MICRO,
-        currency=budget.currency, periodEnd=ends.isoformat(),
+        currency=budget.currency, periodEnd=f"{ends:%Y-%m-%dT%H:%M:%SZ}",
     )  # fmt: skip
 
 
