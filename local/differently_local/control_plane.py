@@ -19,10 +19,10 @@ from differently_core.operations.core import Core, Tuning
 from differently_core.operations.credentials import PoolCredentials, variables
 from differently_core.runtime.clock import SystemClock
 from differently_core.runtime.ids import SystemIds
-from differently_core.store.archive import Archive, BucketArchive, NoArchive
+from differently_core.store.archive import Archive, NoArchive
 from differently_core.store.dynamo import Credentials, DynamoStore
 from differently_core.store.kms import KmsSealer
-from differently_core.store.s3 import S3Staging
+from differently_core.store.s3 import BucketArchive, S3Staging
 from differently_core.store.staging import NoStaging, Staging
 from differently_core.store.vaults import AwsVaults
 

@@ -13,7 +13,7 @@ from differently_core.operations.credentials import PoolCredentials, variables
 from differently_core.operations.keys import Peppers
 from differently_core.runtime.clock import SystemClock
 from differently_core.runtime.ids import SystemIds
-from differently_core.store.archive import Archive, BucketArchive, NoArchive
+from differently_core.store.archive import Archive, NoArchive
 from differently_core.store.dynamo import DynamoStore
 from differently_core.store.kms import KmsSealer
 from differently_core.store.sealing import NoSealer, Sealer
@@ -74,6 +74,8 @@ def _tuning(told: Environment) -> Tuning:
 def _archive(told: Environment) -> Archive:
     if told.archive_bucket is None:
         return NoArchive()
+    from differently_core.store.s3 import BucketArchive  # as below
+
     return BucketArchive(told.archive_bucket, region=told.region, host=told.endpoint)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from differently_core.store.archive import ArchiveUnavailable, BucketArchive
+from differently_core.store.archive import ArchiveUnavailable
 from differently_core.store.dynamo import Credentials
+from differently_core.store.s3 import BucketArchive
 from tests.support.emulator import Emulator
 
 
